@@ -108,6 +108,34 @@ else
     say "deb" "skipped: no package, or no debootstrap"
 fi
 
+# Roots with nothing at all: the program is static. The scripts of packages need a shell, so they do not run.
+rpm=$(ls "$dist"/packages/kiln-*."$here".rpm 2>/dev/null | head -n 1)
+if [ -n "$rpm" ] && command -v rpm >/dev/null; then
+    root=$place/rpm
+    mkdir -p "$root/tree" && cp README.md "$root/tree/"
+    try "rpm: a root" rpm --root "$root" --initdb
+    try "rpm: install" rpm --root "$root" --install --nodeps --noscripts --ignoresize "$rpm"
+    try "rpm: verify" rpm --root "$root" --verify --nodeps --noscripts kiln
+    try "rpm: pack" chroot "$root" /usr/bin/kiln pack --quiet /tree /image.erofs
+    try "rpm: read" sh -c "chroot '$root' /usr/bin/kiln cat /image.erofs /README.md | cmp - README.md"
+    try "rpm: remove" rpm --root "$root" --erase --noscripts kiln
+    try "rpm: nothing is left" sh -c "! ls '$root'/usr/bin/kiln '$root'/usr/sbin/mount.kiln 2>/dev/null"
+else
+    say "rpm" "skipped: no package, or no rpm"
+fi
+apk=$(ls "$dist"/packages/kiln_*_"$here".apk 2>/dev/null | head -n 1)
+if [ -n "$apk" ]; then
+    root=$place/apk
+    mkdir -p "$root/tree" && cp README.md "$root/tree/"
+    # Three archives, one behind the other: signature, description, files. apk itself is not on other systems.
+    try "apk: description" sh -c "tar -xOzf '$apk' .PKGINFO | grep -q '^pkgname = kiln'"
+    try "apk: unpack" tar -xzf "$apk" --warning=no-unknown-keyword -C "$root"
+    try "apk: pack" chroot "$root" /usr/bin/kiln pack --quiet /tree /image.erofs
+    try "apk: read" sh -c "chroot '$root' /usr/bin/kiln cat /image.erofs /README.md | cmp - README.md"
+else
+    say "apk" "skipped: no package"
+fi
+
 archive=$dist/packages/kiln-$version-linux-$here.tar.zst
 if [ -e "$archive" ]; then
     mkdir "$place/unpacked"

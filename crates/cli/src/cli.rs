@@ -26,6 +26,7 @@ pub struct Cli {
 pub enum Command {
     Pack(Box<crate::pack::Args>),
     Mount(crate::mount::Args),
+    #[command(alias = "unmount")]
     Umount(crate::mount::umount::Args),
     Run(Box<crate::run::Args>),
     Stats(crate::mount::stats::Args),

@@ -9,7 +9,7 @@ use crate::image::ImageArgs;
 use crate::objects::ObjectDirsArg;
 use crate::pack::out_args::OutArgs;
 use crate::pack::output::{Destination, spool_failure};
-use crate::pack::preset::{self, PresetArg};
+use crate::pack::preset::{self, BuildArgs};
 use crate::pack::target::Target;
 use crate::pack::{
     ConcatenatedArg, PackJson, Report, failure, open_source, parse_kind, skipped_json, tell, tell_skipped, verifiable,
@@ -18,7 +18,7 @@ use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use crate::root_hash::RootHashArgs;
 use crate::verity::{Hashing, VerityArgs};
-use kiln_builder::{BuildError, Out, Preset};
+use kiln_builder::{BuildError, Choices, Out, Preset};
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_output::Spool;
 use kiln_read::{FileSource, Image, ImageOptions, ReadError};
@@ -58,9 +58,8 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT", value_parser = parse_wanted)]
     to: Option<Wanted>,
 
-    /// Start from this preset; other options override it
-    #[arg(long, value_enum, default_value_t)]
-    preset: PresetArg,
+    #[command(flatten)]
+    build: BuildArgs,
 
     /// Compression level of the archive: gzip, xz, ZIP 0 to 9, zstd 1 to 19, bzip2 1 to 9
     #[arg(long, value_name = "N")]
@@ -173,7 +172,7 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
     let target = Target::create(destination, existing, 0, args.out_args.spool.asked())?;
     let target = target.with_tree(args.verity.wanted(), &args.out, existing)?;
     let fail = |error| failure(error, &signals, &args.out);
-    let packer = preset::packer(args.preset.into(), &args.work, args.keep_going, &signals)?;
+    let packer = preset::packer(args.build.choices(), &args.work, args.keep_going, &signals)?;
     let packer = target.prepare(packer);
     let source = open(args, &signals)?;
     let scanned = args.work.watch(args.quiet.quiet, |progress| packer.scan_into(&*source, target.out(), progress));
@@ -205,7 +204,8 @@ fn pack(args: &Args) -> Result<Exit, Failure> {
 /// are in the source.
 fn to_spool(args: &Args, signals: &Signals) -> Result<(Spool, Vec<SkippedJson>), Failure> {
     let spool = Spool::create(&args.out_args.spool.dir())?;
-    let packer = preset::packer(Preset::Plain, &args.work, args.keep_going, signals)?.scratch_dir(spool.dir());
+    let choices = Choices { preset: Preset::Plain, ..Choices::default() };
+    let packer = preset::packer(choices, &args.work, args.keep_going, signals)?.scratch_dir(spool.dir());
     let source = open(args, signals)?;
     let fail = |error| failure(error, signals, spool.dir());
     let failed = |error| match error {

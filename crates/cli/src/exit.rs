@@ -1,7 +1,7 @@
 //! Results of commands, and one function from a failure to an exit code.
 
 use crate::patch::left_over;
-use crate::process::memory;
+use crate::process::{interpreter, memory};
 use kiln_builder::BuildError;
 use kiln_codec::CodecError;
 use kiln_delta::DeltaError;
@@ -16,6 +16,7 @@ use kiln_source::{SourceError, UnfitXattr};
 use kiln_tree::policy::PolicyError;
 use kiln_verity::VerityError;
 use kilnfs::composefs::ComposefsError;
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -74,6 +75,12 @@ pub enum Failure {
     /// An image could not be read.
     #[error("{}{source}", image_prefix(image, source))]
     Read { image: PathBuf, source: ReadError },
+    /// A file is no image, and no source of which a view could be read.
+    #[error("{}: neither an EROFS image nor an archive that kiln reads: {source}", image.display())]
+    NotAnImage { image: PathBuf, source: ReadError },
+    /// A source could not be read to its end when it was checked.
+    #[error("{}{source}: the rest was not checked", image_prefix(image, source))]
+    Unsound { image: PathBuf, source: ReadError },
     /// Extra devices were not named.
     #[error("{}: {source}: name {} with {option}", image.display(), it_or_them(source))]
     MissingDevices { image: PathBuf, option: &'static str, source: ReadError },
@@ -167,8 +174,8 @@ pub enum Failure {
     #[error("the background process has failed")]
     Background(u8),
     /// A program could not be run for the user.
-    #[error("{}: cannot be run: {source}", program.display())]
-    Command { program: PathBuf, source: io::Error },
+    #[error("{}: cannot be run: {}", program.display(), missing.clone().unwrap_or_else(|| source.to_string()))]
+    Command { program: PathBuf, missing: Option<String>, source: io::Error },
     /// `kiln run` could not set up what a program sees.
     #[error("cannot {action}: {source}{}", after_colon(help))]
     Run { action: &'static str, source: io::Error, help: &'static str },
@@ -224,8 +231,16 @@ impl Failure {
             ReadError::MissingDevices { .. } => {
                 Failure::MissingDevices { image: image.into(), option: device_option, source }
             }
+            source if source.is_no_image() => Failure::NotAnImage { image: image.into(), source },
             source => Failure::Read { image: image.into(), source },
         }
+    }
+
+    /// Converts the error of a program that could not be started.
+    pub fn of_program(program: &OsStr, source: io::Error) -> Self {
+        let is_found = source.kind() == ErrorKind::NotFound;
+        let missing = if is_found { interpreter::missing(program) } else { None };
+        Failure::Command { program: program.into(), missing, source }
     }
 
     /// Returns a function that makes failures of `kiln run` of errors, given the action.
@@ -269,6 +284,9 @@ impl Failure {
         match self {
             Failure::Usage(_) => 16,
             Failure::Read { source: ReadError::Corrupt { .. } | ReadError::Unsupported { .. }, .. }
+            | Failure::NotAnImage { .. }
+            | Failure::Unsound { .. }
+            | Failure::Source(SourceError::Malformed { .. })
             | Failure::LeftOver { .. } => 4,
             Failure::Verity { source, .. } if source.is_of_image() => 4,
             _ => 8,

@@ -219,6 +219,11 @@ impl ImageArgs {
         if asks_for_image { Ok(false) } else { view::is_source(&self.image) }
     }
 
+    /// Returns true if the file is an image of composefs.
+    pub fn is_composefs(&self) -> bool {
+        self.open_path(&ImageOptions::default()).is_ok_and(|image| image.is_composefs())
+    }
+
     fn opening(&self) -> OpenOptions {
         let read = ImageOptions::default().with_offset(self.offset).with_generation(self.generation);
         OpenOptions { devices: self.device.clone(), root_hashes: self.verified.root_hashes(), read }

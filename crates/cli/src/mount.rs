@@ -42,9 +42,10 @@ const FUSE_THREADS_MIN: usize = 4;
 
 /// Mount an image
 ///
-/// The kernel's driver mounts it if you may use that, otherwise FUSE, which needs no privilege. Every
-/// mount is read-only. Set-user-id bits and devices have no effect without -o suid,dev. With --root-hash FUSE mounts
-/// it and verifies each read; with --via kernel, too, all of the image is verified once, before the mount.
+/// The kernel's driver mounts it if you may use that, otherwise FUSE, which needs no privilege. FUSE also mounts it if
+/// an option asks for what it alone has, such as --owner, --idle or --log. Every mount is read-only. Set-user-id bits
+/// and devices have no effect without -o suid,dev. With --root-hash FUSE mounts it and verifies each read; with
+/// --via kernel, too, all of the image is verified once, before the mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
 #[command(after_help = "\
 Examples:
@@ -159,7 +160,7 @@ pub enum ModesArg {
 }
 
 /// Subcommand that the background process runs.
-pub const SERVE: &str = "serve-mount";
+pub const SERVE: &str = "fuse-server";
 
 /// Runs the background process: serves the mount that standard input asks for, a value that [`run`] has sent.
 pub fn run_in_background() -> Result<Exit, Failure> {
@@ -185,6 +186,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         check_free(&args.dir).map_err(Failure::Mount)?;
     }
     if let Some(via) = by_kernel(args, options.attributes)? {
+        tell_unused(args);
         let how = match via {
             KernelVia::File => "the kernel".into(),
             KernelVia::Loop(device) => format!("the kernel, through {}", device.display()),
@@ -216,6 +218,8 @@ pub fn by_kernel(args: &Args, attributes: Attributes) -> Result<Option<KernelVia
     let subdir = args.subdir.as_deref();
     match (KernelMount { image, devices: device, offset: *offset, subdir, attributes }).mount(&args.dir) {
         Ok(via) => Ok(Some(via)),
+        // That users may not use the kernel's driver is as they expect: the last line says who has mounted the image.
+        Err(MountError::NotPermitted { .. }) if via.is_none() => Ok(None),
         Err(error) if via.is_none() && error.falls_back_to_fuse() => {
             say(args, format_args!("{error}; trying FUSE"));
             Ok(None)
@@ -251,23 +255,46 @@ fn via(args: &Args) -> Result<Option<Via>, Failure> {
             _ => Ok(Some(Via::Fuse)),
         };
     }
-    if args.via.is_none() && args.image.verified.is_given() {
+    if args.via.is_none() && (args.image.verified.is_given() || args.image.is_composefs()) {
+        // The kernel's driver alone reads objects of composefs as zeros.
         return Ok(Some(Via::Fuse));
     }
-    let is_pinned = args.pin.is_some();
-    match (args.via, args.owner.given()) {
-        (Some(Via::Kernel), Some(option)) => Err(Failure::Usage(format!(
-            "{option}: the kernel's driver shows owners as the image has them; FUSE need not"
-        ))),
-        (Some(Via::Kernel), None) if is_pinned => {
-            Err(Failure::Usage("--pin: the kernel's driver keeps no decoded data but its page cache; FUSE does".into()))
-        }
-        (Some(Via::Kernel), None) if args.idle.is_some() => {
-            Err(Failure::Usage("--idle: the kernel's driver cannot end its mount by itself; FUSE can".into()))
+    match (args.via, only_fuse(args)) {
+        (Some(Via::Kernel), Some((option, why))) => {
+            Err(Failure::Usage(format!("{option}: the kernel's driver {why}; FUSE does")))
         }
         (None, Some(_)) => Ok(Some(Via::Fuse)),
-        (None, None) if is_pinned || args.idle.is_some() => Ok(Some(Via::Fuse)),
         (via, _) => Ok(via),
+    }
+}
+
+/// Returns an option that changes what a mount is or does, and that FUSE alone has, with the reason.
+fn only_fuse(args: &Args) -> Option<(&'static str, &'static str)> {
+    let has_name = args.options.iter().any(MountOption::is_fsname);
+    let given = [
+        (args.pin.is_some(), "--pin", "keeps no decoded data but its page cache"),
+        (args.idle.is_some(), "--idle", "does not end its mount by itself"),
+        (args.foreground, "--foreground", "has no process that could stay"),
+        (args.log.is_some(), "--log", "writes no log but the kernel's"),
+        (args.metrics.is_some(), "--metrics", "keeps no counters"),
+        (args.modes == Some(ModesArg::Show), "--modes show", "enforces modes"),
+        (has_name, "-o fsname", "takes the name from the image"),
+    ];
+    let owner = args.owner.given().map(|option| (option, "shows no owners but those of the image"));
+    owner.or_else(|| given.into_iter().find_map(|(is_given, option, why)| is_given.then_some((option, why))))
+}
+
+/// Notes options that only make FUSE faster or smaller, which the kernel's driver does without.
+fn tell_unused(args: &Args) {
+    let given = [
+        (args.cache.is_some(), "--cache"),
+        (args.threads.given().is_some(), "--threads"),
+        (args.read_ahead.is_some(), "--read-ahead"),
+        (args.prefetch != PrefetchArg::default(), "--prefetch"),
+    ];
+    let unused: Vec<_> = given.into_iter().filter_map(|(is_given, option)| is_given.then_some(option)).collect();
+    if !unused.is_empty() {
+        say(args, format_args!("{}: not used: the kernel's driver needs none of it", unused.join(", ")));
     }
 }
 

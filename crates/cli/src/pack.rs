@@ -31,7 +31,7 @@ pub use digests::DigestArgs;
 pub use failure::{failure, source_date_epoch};
 pub use layout_args::{ALIGN_MAX, CHUNK_MAX_LEN};
 pub use run::run;
-pub use sources::{ConcatenatedArg, open_source, parse_kind};
+pub use sources::{ConcatenatedArg, notice_layout, open_source, parse_kind};
 pub use summary::{
     InSource, LeftOutXattrJson, NoteJson, PackJson, PhaseJson, Report, phases, skipped_json, tell, tell_left_out,
     tell_notes, tell_skipped, tell_unmatched, verifiable,

@@ -3,6 +3,9 @@
 
 pub mod child;
 pub mod fork;
+pub mod interpreter;
+#[cfg(any(target_env = "musl", test))]
+mod kept_blocks;
 pub mod memory;
 pub mod program;
 pub mod request;

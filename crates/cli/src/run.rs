@@ -57,8 +57,8 @@ pub struct Args {
     #[arg(long)]
     chroot: bool,
 
-    /// Show SRC at DST of the image, or at the same path; repeatable
-    #[arg(long, value_name = "SRC[:DST]")]
+    /// Show SRC at DST of the image, writable unless :ro follows; repeatable
+    #[arg(long, value_name = "SRC[:DST][:ro]")]
     bind: Vec<Bind>,
 
     /// Run the command in this directory; with --chroot, one of the image

@@ -4,7 +4,9 @@ use crate::console::report::note;
 use crate::exit::Failure;
 use kiln_format::superblock::{MAGIC, SUPERBLOCK_OFF};
 use kiln_read::ImageSources;
-use kiln_source::{ScanOptions, SourceError, SourceOptions};
+use kiln_source::oci::{ImageChoice, OciSource, looks_like_layout};
+use kiln_source::{ScanOptions, Source, SourceError, SourceOptions};
+use kilnfs::oci::host_platform;
 use kilnfs::view::IndexError;
 use kilnfs::{Error, IndexUse};
 use std::fs::{File, FileType};
@@ -19,6 +21,9 @@ use std::sync::atomic::AtomicBool;
 pub fn is_source(path: &Path) -> Result<bool, Failure> {
     // The reader of images tells what is wrong with a file that cannot be opened.
     let Ok(file) = File::open(path) else { return Ok(false) };
+    if looks_like_layout(path) {
+        return Ok(true);
+    }
     let is_file = |kind: FileType| kind.is_file() || kind.is_block_device();
     if !file.metadata().is_ok_and(|found| is_file(found.file_type())) {
         return Ok(false);
@@ -31,6 +36,14 @@ pub fn is_source(path: &Path) -> Result<bool, Failure> {
     kind.map(|kind| kind.is_some()).map_err(failed)
 }
 
+/// Returns the name of a source's kind.
+pub fn kind(path: &Path) -> Option<&'static str> {
+    if looks_like_layout(path) {
+        return Some("oci");
+    }
+    kiln_source::kind_of(path, &SourceOptions::default()).ok().flatten()
+}
+
 /// Returns an image of a source, whose contents stay where they are. What is found out about an archive is kept in the
 /// file `index`, or read there.
 ///
@@ -39,7 +52,13 @@ pub fn is_source(path: &Path) -> Result<bool, Failure> {
 pub fn open(path: &Path, index: Option<&Path>) -> Result<ImageSources, Failure> {
     // A signal ends the process: nothing is left of what is in memory and in files without names.
     static NEVER: AtomicBool = AtomicBool::new(false);
-    let source = kiln_source::open(path, &SourceOptions::default()).map_err(failed)?;
+    // Of an image for several platforms, the one for this machine is meant.
+    let image = ImageChoice { preferred: Some(host_platform()), ..ImageChoice::default() };
+    let source_options = SourceOptions { image, ..SourceOptions::default() };
+    let source: Box<dyn Source> = match looks_like_layout(path) {
+        true => Box::new(OciSource::open(path, &source_options).map_err(failed)?),
+        false => kiln_source::open(path, &source_options).map_err(failed)?,
+    };
     let options = ScanOptions::new(&NEVER);
     let opened = match index {
         None => kilnfs::open_view(&*source, &options).map(|sources| (sources, IndexUse::Read)),
@@ -65,5 +84,8 @@ fn of_index(error: IndexError) -> Failure {
 }
 
 fn failed(error: SourceError) -> Failure {
+    if let SourceError::Choice { .. } = error {
+        return Failure::Usage(format!("{error}: pack the one that you mean first, with kiln pack --from oci"));
+    }
     Failure::of_source(error, None, "--device")
 }

@@ -36,6 +36,16 @@ pub enum MountError {
         /// Message of the kernel.
         reason: String,
     },
+    /// The image has no such directory to be the root of the mount.
+    #[error("{}: {}: {source}", path.display(), subdir.display())]
+    Subdir {
+        /// The image.
+        path: PathBuf,
+        /// Path in the image.
+        subdir: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
     /// The image or an extra device cannot be opened.
     #[error("{}: {source}", path.display())]
     Source {

@@ -80,11 +80,12 @@ impl KernelMount<'_> {
         // A part of a mount can be mounted by itself once the mount is in a tree.
         let part = part_of(&dir, subdir);
         unmount(&dir, UnmountFlags::DETACH).map_err(failed)?;
-        let refused = |errno: Errno| MountError::Refused {
+        let missing = |errno: Errno| MountError::Subdir {
             path: self.image.to_path_buf(),
-            reason: format!("{}: {}", subdir.display(), io::Error::from(errno)),
+            subdir: subdir.to_path_buf(),
+            source: errno.into(),
         };
-        attach(&part.map_err(refused)?, &dir).map_err(failed)?;
+        attach(&part.map_err(missing)?, &dir).map_err(failed)?;
         Ok(via)
     }
 }

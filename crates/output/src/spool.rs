@@ -35,6 +35,9 @@ pub enum CopyError {
     Interrupted,
 }
 
+/// The action that fails if a directory is not fit for spools.
+const KEEP: &str = "keep temporary files there (TMPDIR names another directory)";
+
 impl Spool {
     /// Creates a spool in `dir`.
     ///
@@ -43,9 +46,9 @@ impl Spool {
     pub fn create(dir: &Path) -> Result<Self, OutputError> {
         let fail = |action| move |errno: Errno| OutputError::file(dir, action, errno.into());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(dir, flags, Mode::empty()).map_err(fail("open the directory"))?;
+        let fd = rustix::fs::open(dir, flags, Mode::empty()).map_err(fail(KEEP))?;
         let name = OsStr::new("kiln-image");
-        let (file, temporary) = create_in(&fd, name, Mode::RUSR | Mode::WUSR).map_err(fail("make a file in"))?;
+        let (file, temporary) = create_in(&fd, name, Mode::RUSR | Mode::WUSR).map_err(fail(KEEP))?;
         if let Some(temporary) = temporary {
             rustix::fs::unlinkat(&fd, &temporary, AtFlags::empty()).map_err(fail("remove a file in"))?;
         }

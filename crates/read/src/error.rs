@@ -259,6 +259,23 @@ impl ReadError {
         self
     }
 
+    /// Returns true if there is no superblock where that of an image is.
+    pub fn is_no_image(&self) -> bool {
+        let ReadError::Corrupt { defect, .. } = self else { return false };
+        matches!(&**defect, Defect::Field(error) if error.record == "erofs_super_block" && error.field == "magic")
+    }
+
+    /// Returns the address of the pcluster whose stream is damaged.
+    pub(crate) fn stream_pa(&self) -> Option<u64> {
+        match self {
+            ReadError::Corrupt { defect, .. } => match &**defect {
+                Defect::Stream { pa, .. } => Some(*pa),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Returns the path inside the image that the error is about, where that is known.
     pub fn path(&self) -> Option<&[u8]> {
         match self {

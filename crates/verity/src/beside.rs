@@ -17,7 +17,10 @@ const ROOT_HASH_MAX_LEN: u64 = 4096;
 type Kind = (&'static str, fn(&Path) -> bool);
 
 /// Kinds of such files. Other files of these names are none.
-const KINDS: [Kind; 3] = [(".roothash", has_root_hash), (".dmverity", has_sidecar), (".verity", has_tree)];
+const KINDS: [Kind; 4] =
+    [(".roothash", has_root_hash), (SIGNATURE, has_signature), (".dmverity", has_sidecar), (".verity", has_tree)];
+/// Suffix of the signature of a root hash, which its owner makes anew.
+pub const SIGNATURE: &str = ".roothash.p7s";
 
 /// Returns the file for the root hash of an image.
 pub fn root_hash_path(image: &Path) -> PathBuf {
@@ -31,7 +34,8 @@ pub fn read_root_hash(path: &Path) -> Option<Digest> {
     text.trim().parse().ok()
 }
 
-/// Returns the files that tell of the hash tree of `image`: `IMAGE.roothash`, `IMAGE.dmverity` and `IMAGE.verity`.
+/// Returns the files that tell of the hash tree of `image`: `IMAGE.roothash`, its signature, `IMAGE.dmverity` and
+/// `IMAGE.verity`.
 pub fn found(image: &Path) -> Vec<PathBuf> {
     let paths = KINDS.iter().map(|(suffix, is_it)| (with_suffix(image, suffix), is_it));
     paths.filter(|(path, is_it)| path.is_file() && is_it(path)).map(|(path, _)| path).collect()
@@ -58,6 +62,13 @@ fn has_root_hash(path: &Path) -> bool {
     read_root_hash(path).is_some()
 }
 
+/// A structure in DER, or one in PEM.
+fn has_signature(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(16).read_to_end(&mut start));
+    read.is_ok() && (start.starts_with(&[0x30]) || start.starts_with(b"-----BEGIN"))
+}
+
 fn has_sidecar(path: &Path) -> bool {
     Sidecar::read(path).is_ok_and(|sidecar| sidecar.is_some())
 }
@@ -79,6 +90,7 @@ mod tests {
         write(".roothash", b"notes of mine");
         write(".verity", b"verify this");
         write(".dmverity", b"{}");
+        write(".roothash.p7s", b"notes");
         assert_eq!(found(&image), Vec::<PathBuf>::new());
         let hash = "ab".repeat(32);
         write(".roothash", format!("{hash}\n").as_bytes());
@@ -88,6 +100,9 @@ mod tests {
         let kept = with_suffix(&image, ".verity");
         let renamed = set_aside(&image, &[&kept]).unwrap();
         assert_eq!(renamed.len(), 2);
+        write(".roothash.p7s", &[0x30, 0x82, 1, 2]);
+        assert_eq!(found(&image), [with_suffix(&image, ".roothash.p7s"), kept.clone()]);
+        set_aside(&image, &[&kept]).unwrap();
         assert!(renamed.iter().all(|(path, old)| !path.exists() && old.is_file()));
         assert_eq!(found(&image), [kept]);
     }

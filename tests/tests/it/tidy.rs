@@ -132,6 +132,7 @@ const UNSAFE: &[&str] = &[
     "capi/src/pack.rs",
     "cli/src/pack/output/inherited.rs",
     "cli/src/process/fork.rs",
+    "cli/src/process/kept_blocks.rs",
     "cli/src/process/memory.rs",
     "cli/src/run/namespaces.rs",
     "cli/src/run/program.rs",

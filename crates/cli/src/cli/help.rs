@@ -7,8 +7,7 @@ const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usag
 
 /// Returns `command`, and so its subcommands, with this help.
 pub fn with_one_help(command: Command) -> Command {
-    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
-    let command = names.iter().fold(command, |command, name| command.mut_subcommand(name, with_one_help));
+    let command = command.mut_subcommands(with_one_help);
     // The short form has no empty lines between options.
     let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
     let description = description(&command);

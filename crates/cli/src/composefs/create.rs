@@ -8,7 +8,7 @@ use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::pack::out_args::OutArgs;
-use crate::pack::{open_source, parse_kind, tell_notes};
+use crate::pack::{notice_layout, open_source, parse_kind, tell_notes};
 use crate::process::signals::Signals;
 use crate::process::threads::{NiceArgs, ThreadsArgs};
 use clap::ValueEnum;
@@ -175,8 +175,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 
 /// Scans the source, and stores its objects.
 fn scan(args: &Args, signals: &Signals) -> Result<CfsTree, Failure> {
-    let image = ImageChoice { name: args.image.clone(), platform: args.platform.clone() };
+    let (name, platform) = (args.image.clone(), args.platform.clone());
+    let image = ImageChoice { name, platform, ..ImageChoice::default() };
     let options = SourceOptions { image, ..args.out_args.spool.source_options(Some(signals)) };
+    if args.from.is_none() {
+        notice_layout(&args.src, "use --from oci");
+    }
     let source = open_source(&args.src, args.from, &options, Some(signals))?;
     let threads = args.threads.threads();
     let scan = source.scan(&ScanOptions { threads, ..ScanOptions::new(signals.stop()) });

@@ -12,7 +12,7 @@ use kiln_mount::{MountError, check_free};
 use kiln_read::{Image, ImageOptions};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 /// Objects of an image that are looked at to find out if the kernel verifies them.
 const LOOKED_AT: usize = 16;
@@ -104,7 +104,8 @@ fn by_kernel(args: &Args) -> Result<Exit, Failure> {
     let attributes = MountOptions::of(&args.options).attributes;
     let mount = ComposefsMount {
         image: args.image.clone(),
-        objects: args.objects.dirs.objects.clone(),
+        // The table of mounts tells everybody.
+        objects: args.objects.dirs.objects.iter().map(|dir| absolute(dir).unwrap_or_else(|_| dir.clone())).collect(),
         verity: if args.verity { KernelVerity::Required } else { KernelVerity::Off },
         attributes,
         ..ComposefsMount::default()
@@ -118,6 +119,16 @@ fn by_kernel(args: &Args) -> Result<Exit, Failure> {
         }));
     }
     let via = mount.mount(&args.dir).map_err(Failure::Mount)?;
+    let looked_at = some_objects(&mount.image)?;
+    let is_missing = |path: &&PathBuf| !mount.objects.iter().any(|dir| dir.join(path).exists());
+    let missing = looked_at.iter().filter(is_missing).count();
+    if missing > 0 {
+        let (image, count) = (args.image.display(), looked_at.len());
+        note(format_args!(
+            "{image}: of {count} objects that were looked at, {missing} are in no directory of --objects: their files \
+             cannot be read"
+        ));
+    }
     if !args.quiet {
         let how = match via {
             KernelVia::File => String::new(),

@@ -79,6 +79,9 @@ fn verify(args: &VerifyArgs) -> Result<Exit, Failure> {
         writeln!(out, "{}: {problem}", object_path(digest))?;
     }
     out.finish()?;
+    if verified.sound == 0 && verified.problems.is_empty() && !verified.others.is_empty() {
+        return Err(no_store(&args.store));
+    }
     for other in &verified.others {
         note(format_args!("{}: no object of a store", other.display()));
     }
@@ -98,6 +101,10 @@ fn gc(args: &GcArgs) -> Result<Exit, Failure> {
     let removal = if args.dry_run { Removal::DryRun } else { Removal::Remove };
     let unused = Store::open(&args.store).and_then(|store| store.remove_unused(&used, removal));
     let unused = unused.map_err(|error| failure(&args.store, error, &signals))?;
+    let missing = (used.len() as u64).saturating_sub(unused.kept);
+    if missing > 0 {
+        note(format_args!("{}: {missing} objects of the images are not in it", args.store.display()));
+    }
     let mut out = Out::new();
     for object in &unused.objects {
         writeln!(out, "{object}")?;
@@ -106,6 +113,10 @@ fn gc(args: &GcArgs) -> Result<Exit, Failure> {
     let word = if args.dry_run { "unused" } else { "removed" };
     note(format_args!("{} objects {word}, {}; {} kept", unused.objects.len(), Human(unused.bytes), unused.kept));
     Ok(Exit::Done)
+}
+
+fn no_store(store: &Path) -> Failure {
+    Failure::Usage(format!("{}: no store: it has files, and none is an object", store.display()))
 }
 
 fn failure(store: &Path, error: StoreError, signals: &Signals) -> Failure {

@@ -4,7 +4,8 @@
 use super::Stop;
 use super::getopt::{self, Item, Misuse, Opt, Takes, both, short};
 use crate::cli::{self, Command};
-use crate::mount;
+use crate::exit::Failure;
+use crate::mount::{self, options::MountOptions};
 use rustix::process::geteuid;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -25,6 +26,7 @@ Options:
      preload=LIST, pin=SIZE, cache=SIZE, threads=N, idle=N, read-ahead=SIZE, prefetch=WHAT,
      modes=WHAT, owner=UID:GID, uid-map=MAP, gid-map=MAP, log=FILE, metrics=FILE
                          As the options of kiln mount with these names
+  -o remount             Change suid, dev, exec and symfollow of what is mounted there
   -o suid, dev, exec, allow_other, default_permissions, fsname=NAME, and their opposites
                          As kiln mount -o; root's mounts have suid, dev and allow_other by
                          default, as in mount(8)
@@ -119,6 +121,8 @@ pub struct Order {
     words: Vec<OsString>,
     /// Nothing is to be mounted.
     is_fake: bool,
+    /// A mount that is there gets other attributes.
+    is_remount: bool,
 }
 
 /// Runs `mount.kiln`.
@@ -141,7 +145,12 @@ pub fn mount(order: Order) -> Result<(), Stop> {
         Misuse::Other(line.to_owned())
     })?;
     match parsed.command {
-        Command::Mount(args) if !order.is_fake => Ok(mount::run(&args).map(drop)?),
+        Command::Mount(_) if order.is_fake => Ok(()),
+        Command::Mount(args) if order.is_remount => {
+            let attributes = MountOptions::of(&args.options).attributes;
+            Ok(kiln_mount::remount(&args.dir, attributes).map_err(Failure::Mount)?)
+        }
+        Command::Mount(args) => Ok(mount::run(&args).map(drop)?),
         _ => Ok(()),
     }
 }
@@ -180,12 +189,16 @@ pub fn order(items: Vec<Item>, kind: &str, is_root: bool) -> Result<Order, Stop>
     if is_root {
         words.push("--options=suid,dev,allow_other".into());
     }
+    let mut is_remount = false;
     for option in lists.iter().flat_map(|list| list.as_bytes().split(|&byte| byte == b',')) {
-        words.extend(translated(option));
+        match option {
+            b"remount" => is_remount = true,
+            _ => words.extend(translated(option)),
+        }
     }
     words.push("--".into());
     words.extend(operands);
-    Ok(Order { words, is_fake })
+    Ok(Order { words, is_fake, is_remount })
 }
 
 /// Returns an item of the list behind `-o` as an option of `kiln mount`; `None` if it is for others.

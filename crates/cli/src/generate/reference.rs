@@ -39,10 +39,10 @@ fn add_command(page: &mut String, command: &mut Command, name: &str) {
 /// Returns the page of presets by kernel, and of all options that depend on the kernel.
 fn presets() -> String {
     let mut page = format!(
-        "# Presets and kernels\n\n{NOTE}\n`--kernel X.Y` limits an image to the features of that kernel. \
-         A preset then leaves out what\nthe kernel lacks; an option that you name yourself is refused. A row holds \
-         from the kernel in its\nfirst column on, up to the next row. Encoded extents limit the text of a pcluster, \
-         not its length.\n"
+        "# Presets and kernels\n\n{NOTE}\n`--kernel X.Y` makes an image for that kernel. A preset then leaves out \
+         what the kernel lacks, and\nuses what newer ones have; an option that you name yourself is refused. Without \
+         it, the rows for\n6.10 hold. A row holds from the kernel in its first column on, up to the next row. \
+         Encoded extents\nlimit the text of a pcluster, not its length.\n"
     );
     for (name, preset) in PresetArg::layouts() {
         _ = write!(

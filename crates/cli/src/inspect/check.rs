@@ -9,6 +9,7 @@ use crate::process::work::WorkArgs;
 use crate::root_hash::{self, verify_all};
 use crate::update::lost::lost_generations;
 use crate::verity::verify::ReportJson as TreeJson;
+use crate::view;
 use kiln_read::{CheckProblem, CheckReport, Defect, Finding, Image, ImageOptions, ReadError};
 use kiln_sink::Selection;
 use kiln_verity::UnverifiedTree;
@@ -65,7 +66,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let report = image.check_with(args.work.threads(), &|bytes| meter.advance(bytes));
     drop(meter);
-    let mut report = report.map_err(|error| args.image.failure(error))?;
+    let is_view = args.image.is_view()?;
+    let mut report = report.map_err(|source| match source {
+        // Readers of other formats stop at damage.
+        ReadError::Io { .. } if is_view => Failure::Unsound { image: args.image.image.clone(), source },
+        source => args.image.failure(source),
+    })?;
     if args.no_sbcrc
         && let Some(problem) = forgive_checksum(&mut report)
     {
@@ -140,8 +146,22 @@ fn tell(args: &Args, report: &CheckReport) {
     if *problem_count == 0 {
         match args.image.verified.is_given() {
             true => note(format_args!("{image}: all of it is what the root hash names; metadata: consistent")),
-            false => note(format_args!("{image}: {}", Proof { report, objects: &args.image.objects })),
+            false => match view::kind(&args.image.image).filter(|_| args.image.is_view().unwrap_or(false)) {
+                Some(kind) => note(format_args!("{image}: all contents could be read; {}", proof_of_source(kind))),
+                None => note(format_args!("{image}: {}", Proof { report, objects: &args.image.objects })),
+            },
         }
+    }
+}
+
+/// Returns the worth of a check of a source of this kind.
+fn proof_of_source(kind: &str) -> String {
+    match kind {
+        // See `StoredMember` of the crate `source`.
+        "zip" => "they have the CRC-32 that the archive says, which is not compared for members over 1 MiB that are \
+                  stored uncompressed"
+            .to_owned(),
+        _ => format!("{kind} has no digests of them: nothing tells of damage that leaves them readable"),
     }
 }
 
@@ -154,8 +174,9 @@ struct Proof<'a> {
 impl fmt::Display for Proof<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CheckReport { file_bytes, digested_bytes, objects, has_checksum, .. } = self.report;
-        let checksum = if *has_checksum { "its checksum is right" } else { "it has no checksum" };
-        write!(f, "metadata: consistent, of the superblock {checksum}, and none binds names to contents; contents: ")?;
+        let checksum =
+            if *has_checksum { "the superblock's checksum is right" } else { "the superblock has no checksum" };
+        write!(f, "metadata: consistent, {checksum} (only a hash tree covers names, too: kiln verity); contents: ")?;
         match *digested_bytes {
             0 if *file_bytes > 0 => {
                 write!(f, "not verifiable: without digests nothing tells of damage that leaves them decodable")?;

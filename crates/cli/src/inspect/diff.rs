@@ -9,7 +9,7 @@ use crate::console::size::{self, Human};
 use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::objects::ObjectDirsArg;
-use crate::pack::ConcatenatedArg;
+use crate::pack::{ConcatenatedArg, notice_layout};
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use crate::root_hash::{self, layer, root_hashes};
@@ -134,6 +134,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let (devices, objects, concatenated) = (devices.to_vec(), objects.clone(), args.concatenated.concatenated);
         SourceOptions { devices, offset, source_layer, objects, concatenated, ..SourceOptions::default() }
     };
+    [&args.a, &args.b].into_iter().for_each(|path| notice_layout(path, "pack it first: kiln pack --from oci"));
     let layer_a = layer(&root_hashes(&args.root_hash_a, &args.hash_tree_a), &args.a, &args.device_a)?;
     let layer_b = layer(&root_hashes(&args.root_hash_b, &args.hash_tree_b), &args.b, &args.device_b)?;
     let a = Compared::new(&args.a, &source(&args.device_a, args.offset_a, layer_a), "--device-a")?;

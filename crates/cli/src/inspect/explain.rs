@@ -52,8 +52,17 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    let name = args.image.image.display();
+    if args.image.is_view()? {
+        return Err(Failure::Usage(format!("{name}: no EROFS image: only of those the cost of a read is known")));
+    }
     let image = args.image.open_metadata()?;
     let (inode, path) = args.image.resolve(&image, &args.path, FollowLast::Follow)?;
+    let size = inode.meta.size;
+    if let Some(range) = args.range.as_ref().filter(|range| range.start >= size.max(1)) {
+        let path = args.path.display();
+        return Err(Failure::Usage(format!("{name}: {path}: it has {size} bytes, and no byte {}", range.start)));
+    }
     let failure = |error: ReadError| args.image.failure(error.at_path(args.path.as_bytes()));
     let wanted = args.range.clone().unwrap_or(0..inode.meta.size);
     let explanation = image.explain(&inode, wanted).map_err(failure)?;

@@ -8,6 +8,7 @@ use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::process::threads::ThreadsArgs;
+use crate::view;
 use kiln_format::Algorithm;
 use kiln_read::Image;
 use serde::Serialize;
@@ -16,6 +17,10 @@ use std::io::{self, Write};
 use uuid::Uuid;
 
 /// Show features, algorithms and oldest kernel of an image
+///
+/// The build time is what the superblock says. Inodes that store no modification time have it, so kiln records the
+/// commonest time of the files there, and the same tree gives the same image at any time; `kiln pack --build-time`
+/// records another one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,6 +44,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let image = args.image.open_metadata()?;
+    if let Some(kind) = view::kind(&args.image.image).filter(|_| args.image.is_view().unwrap_or(false)) {
+        return tell_source(args, kind, image.superblock().inos);
+    }
     let mut info = Info::new(&image);
     if args.stats {
         let usage = image.usage(args.threads.threads()).map_err(|error| args.image.failure(error))?;
@@ -51,6 +59,32 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         info.print(&mut out)?;
         out.finish()?;
     }
+    Ok(Exit::Done)
+}
+
+/// Facts about an archive, or an image of another format.
+#[derive(Serialize)]
+struct SourceInfo {
+    kind: &'static str,
+    /// Length of the file; `None` for a directory.
+    bytes: Option<u64>,
+    inodes: u64,
+}
+
+fn tell_source(args: &Args, kind: &'static str, inodes: u64) -> Result<Exit, Failure> {
+    let found = std::fs::metadata(&args.image.image).ok().filter(std::fs::Metadata::is_file);
+    let info = SourceInfo { kind, bytes: found.map(|found| found.len()), inodes };
+    if args.json {
+        print_document(&info)?;
+        return Ok(Exit::Done);
+    }
+    let mut out = Out::new();
+    writeln!(out, "Kind:          {kind}, which FUSE mounts; the kernel's driver mounts EROFS images only")?;
+    if let Some(bytes) = info.bytes {
+        writeln!(out, "Size:          {} ({bytes} bytes)", Human(bytes))?;
+    }
+    writeln!(out, "Inodes:        {inodes}")?;
+    out.finish()?;
     Ok(Exit::Done)
 }
 
@@ -131,7 +165,11 @@ impl Info {
             out.name(self.label.as_bytes())?;
             writeln!(out)?;
         }
-        writeln!(out, "Size:          {} ({} bytes)", Human(self.bytes), self.bytes)?;
+        let used = self.blocks.saturating_mul(self.block_size);
+        match used < self.bytes {
+            true => writeln!(out, "Size:          {} ({used} bytes), in {}", Human(used), Human(self.bytes))?,
+            false => writeln!(out, "Size:          {} ({} bytes)", Human(self.bytes), self.bytes)?,
+        }
         writeln!(out, "Blocks:        {} of {} bytes", self.blocks, self.block_size)?;
         writeln!(out, "Inodes:        {}", self.inodes)?;
         writeln!(out, "Root:          nid {}", self.root_nid)?;
@@ -151,7 +189,7 @@ impl Info {
         if self.composefs {
             writeln!(out, "Made by:       composefs; its larger files are objects outside of the image")?;
         }
-        writeln!(out, "Built:         {}", text::time(self.build_time))?;
+        writeln!(out, "Build time:    {}", text::time(self.build_time))?;
         writeln!(out, "Feature bits:  compat {:#x}, incompat {:#x}", self.feature_compat, self.feature_incompat)?;
         for (idx, algorithm) in self.algorithms.iter().enumerate() {
             let head = if idx == 0 { "Algorithms:    " } else { "               " };

@@ -56,13 +56,21 @@ impl MountOptions {
     }
 }
 
+impl MountOption {
+    /// Returns true if it names the mount in the mount table.
+    pub fn is_fsname(&self) -> bool {
+        matches!(self.effect, Effect::FsName(_))
+    }
+}
+
 impl FromStr for MountOption {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let effect = match text {
-            // A read-only filesystem stores no access times. A list may end with a comma.
-            "" | "ro" | "noatime" | "nodiratime" | "relatime" => Effect::None,
+            // A read-only filesystem stores no access times. A list may end with a comma, and come from fstab(5).
+            "" | "ro" | "noatime" | "nodiratime" | "relatime" | "defaults" | "auto" | "noauto" | "nofail"
+            | "_netdev" => Effect::None,
             "suid" => Effect::Suid(true),
             "nosuid" => Effect::Suid(false),
             "dev" => Effect::Dev(true),

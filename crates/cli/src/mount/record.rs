@@ -16,7 +16,7 @@ use std::process::Command;
 /// Writes a hot list for `kiln pack --order`, `kiln relayout --order`, `kiln mount --preload` and `kiln preload`.
 /// It has ranges of files on a FUSE mount of kiln, and whole files on a mount by the kernel, which needs root.
 /// Cached pages of the mount are dropped first. Other programs that read on the mount are recorded, too. The exit
-/// code is that of COMMAND.
+/// code is that of COMMAND. If it fails and nothing was read, no list is written.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -61,18 +61,23 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let granularity = recording.granularity();
     let mut command = Command::new(program);
-    let status = signals.run(command.args(arguments)).map_err(|source| {
-        let program = PathBuf::from(program);
-        Failure::Command { program, source }
-    })?;
+    let status = signals.run(command.args(arguments)).map_err(|source| Failure::of_program(program, source))?;
     let recorded = recording.finish().map_err(Failure::Mount)?;
+    if recorded.list.entries().is_empty() && status != Status::Exited(0) {
+        note(format_args!("{}: not written: the command has failed, and has read nothing", args.output.display()));
+        return Ok(exit(status));
+    }
     write(&file, &recorded).map_err(|source| Failure::File { path: args.output.clone(), action: "write", source })?;
     file.commit()?;
     tell(args, &recorded, granularity);
-    Ok(Exit::Command(match status {
+    Ok(exit(status))
+}
+
+fn exit(status: Status) -> Exit {
+    Exit::Command(match status {
         Status::Exited(code) => code,
         Status::Killed(number) => 128_u8.saturating_add(number),
-    }))
+    })
 }
 
 fn write(file: &AtomicFile, recorded: &Recorded) -> std::io::Result<()> {

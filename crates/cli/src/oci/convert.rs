@@ -1,6 +1,7 @@
 //! `kiln oci convert`
 
 use super::layers::{BuiltLayers, LayerArgs, open_layout};
+use crate::console::report::note;
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::pack::failure;
@@ -13,8 +14,9 @@ use std::path::PathBuf;
 
 /// Convert the layers of a container image to EROFS
 ///
-/// The new image keeps configuration, history, annotations and, without --tag, names. Whiteouts are those of
-/// overlayfs. All platforms are converted, or those that --platform names, which may be repeated.
+/// The new image keeps configuration, history, annotations and, without --tag, names. Layers that are EROFS images
+/// already are copied, unless --preset, --kernel or --verity asks for others. Whiteouts are those of overlayfs. All
+/// platforms are converted, or those that --platform names, which may be repeated.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -41,12 +43,23 @@ pub struct Args {
     layer: LayerArgs,
 }
 
+/// Start of the names of annotations that seal an image.
+const COMPOSEFS: &str = "composefs.";
+
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    args.layer.build_args.check()?;
     args.layer.work.apply_nice()?;
+    let is_same = |found: std::io::Result<PathBuf>| found.ok() == args.out.canonicalize().ok() && args.out.exists();
+    if args.layer.tag.is_none() && is_same(args.layout.canonicalize()) {
+        return Err(Failure::Usage(format!(
+            "{}: the converted image would take the name of the original here: give it another one with --tag",
+            args.out.display()
+        )));
+    }
     let signals = Signals::catch()?;
     let fail = |error| failure(error, &signals, &args.out);
     let of_source = |error| Failure::of_source(error, signals.caught(), DEVICE_OPTION);
-    let choice = ImageChoice { name: args.image.clone(), platform: None };
+    let choice = ImageChoice { name: args.image.clone(), ..ImageChoice::default() };
     let options = SourceOptions { image: choice, ..args.layer.spool.source_options(Some(&signals)) };
     let source = OciSource::open(&args.layout, &options).map_err(of_source)?;
     let (threads, keep_going) = (args.layer.work.threads(), args.layer.keep_going);
@@ -66,6 +79,11 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     for (image, config) in images.iter().zip(configs) {
         let first = built.descriptors.len();
         for at in 0..image.layers().len() {
+            let kept = if args.layer.keeps_images() { image.erofs_layer(at, &scan).map_err(of_source)? } else { None };
+            if let Some((bytes, descriptor)) = kept {
+                args.layer.copy(&*bytes, descriptor, &layout, &signals, &mut built)?;
+                continue;
+            }
             let layer = image.layer(at, &options, &scan).map_err(of_source)?;
             args.layer.build(&*layer, &layout, &signals, &mut built)?;
         }
@@ -73,7 +91,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let config = with_layers(config, &layers).map_err(fail)?;
         let platform = image.listed.platform.clone().unwrap_or_else(host_platform);
         let composefs = args.layer.composefs_id(&built, first, &signals)?;
-        converted.push(NewImage { config, layers, annotations: image.annotations.clone(), platform, composefs });
+        // A seal names the old configuration, too.
+        let mut annotations = image.annotations.clone();
+        annotations.retain(|key, _| !key.starts_with(COMPOSEFS));
+        if composefs.is_none() && annotations.len() < image.annotations.len() {
+            note(format_args!("{}: its seal is not carried over: --composefs makes a new one", image.listed));
+        }
+        converted.push(NewImage { config, layers, annotations, platform, composefs });
     }
     // All platforms of an image have its names.
     let own = || images.first().map(|image| image.listed.namings.clone()).unwrap_or_default();

@@ -5,6 +5,7 @@ use crate::console::size::Human;
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
+use kiln_source::oci::records::Annotations;
 use kiln_source::oci::{OciImage, OciSource, OpenedImage};
 use kiln_source::{ScanOptions, SourceOptions};
 use serde::Serialize;
@@ -40,6 +41,8 @@ struct ImageJson<'a> {
     names: &'a [String],
     digest: &'a str,
     platform: Option<String>,
+    /// Of the manifest: the seal of composefs is among them.
+    annotations: Vec<AnnotationJson>,
     layers: Vec<LayerJson>,
     unreadable: Option<String>,
 }
@@ -50,7 +53,18 @@ struct LayerJson {
     media_type: Option<String>,
     size: Option<u64>,
     digest: String,
+    /// The root hash of the hash tree behind it is among them.
+    annotations: Vec<AnnotationJson>,
 }
+
+#[derive(Serialize)]
+struct AnnotationJson {
+    name: String,
+    value: String,
+}
+
+/// Start of the names of annotations that people are shown: seals, and root hashes.
+const SHOWN: [&str; 2] = ["composefs.merged.", "org.erofs.dmverity.root_digest"];
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
@@ -78,7 +92,8 @@ impl<'a> ImageJson<'a> {
                 let descriptor = image.layers()[at].descriptor();
                 let digest = image.layer_digest(at, options).map_err(|error| error.to_string())?;
                 let media_type = descriptor.map(|found| found.media_type.clone());
-                Ok(LayerJson { media_type, size: descriptor.map(|found| found.size), digest })
+                let annotations = descriptor.map(|found| listed_as_json(&found.annotations)).unwrap_or_default();
+                Ok(LayerJson { media_type, size: descriptor.map(|found| found.size), digest, annotations })
             };
             (0..image.layers().len()).map(layer).collect::<Result<Vec<_>, String>>()
         });
@@ -89,7 +104,8 @@ impl<'a> ImageJson<'a> {
             Err(error) => (Vec::new(), Some(error)),
         };
         let platform = listed.platform.as_ref().map(ToString::to_string);
-        Self { names: &listed.names, digest: &listed.digest, platform, layers, unreadable }
+        let annotations = image.as_ref().map(|image| listed_as_json(&image.annotations)).unwrap_or_default();
+        Self { names: &listed.names, digest: &listed.digest, platform, annotations, layers, unreadable }
     }
 }
 
@@ -102,11 +118,13 @@ fn tell(layout: &LayoutJson<'_>) -> Result<(), Failure> {
         write!(out, "\n  ")?;
         out.name(image.digest.as_bytes())?;
         writeln!(out)?;
-        for LayerJson { media_type, size, digest } in &image.layers {
+        tell_annotations(&mut out, "    ", &image.annotations)?;
+        for LayerJson { media_type, size, digest, annotations } in &image.layers {
             let size = size.map_or_else(String::new, |size| format!("  {}", Human(size)));
             let media_type = media_type.as_deref().unwrap_or("tar");
             out.name(format!("    {digest}  {media_type}{size}").as_bytes())?;
             writeln!(out)?;
+            tell_annotations(&mut out, "      ", annotations)?;
         }
         if let Some(error) = &image.unreadable {
             write!(out, "    ")?;
@@ -115,4 +133,18 @@ fn tell(layout: &LayoutJson<'_>) -> Result<(), Failure> {
         }
     }
     out.finish()
+}
+
+fn listed_as_json(annotations: &Annotations) -> Vec<AnnotationJson> {
+    annotations.iter().map(|(name, value)| AnnotationJson { name: name.clone(), value: value.clone() }).collect()
+}
+
+/// Prints what proves contents.
+fn tell_annotations(out: &mut Out, indent: &str, annotations: &[AnnotationJson]) -> Result<(), Failure> {
+    let is_shown = |one: &&AnnotationJson| SHOWN.iter().any(|shown| one.name.starts_with(shown));
+    for AnnotationJson { name, value } in annotations.iter().filter(is_shown) {
+        out.name(format!("{indent}{name}: {value}").as_bytes())?;
+        writeln!(out)?;
+    }
+    Ok(())
 }

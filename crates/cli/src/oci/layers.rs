@@ -7,13 +7,14 @@ use crate::console::report::{PathJson, note, print_document};
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
 use crate::pack::out_args::SpoolArgs;
-use crate::pack::preset::{self, PresetArg};
+use crate::pack::preset::{self, BuildArgs};
 use crate::pack::{PackJson, Report, failure, tell_skipped};
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
 use crate::verity::sealing::{ImageIn, Sealing};
 use crate::verity::{Hashing, MadeTree, SaltArg};
 use kiln_builder::Out;
+use kiln_read::ReadAt;
 use kiln_source::merge::{MergePart, Merged};
 use kiln_source::oci::records::Descriptor;
 use kiln_source::{ScanOptions, Source, SourceOptions};
@@ -26,22 +27,25 @@ use kilnfs::digest::{Algorithm, Digest};
 use kilnfs::oci::{LayerType, LayoutDir};
 use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// Bytes of a layer that are copied at once.
+const PIECE_LEN: usize = 1 << 20;
 
 /// Options of commands that make layers.
 #[derive(clap::Args)]
 pub struct LayerArgs {
     /// Name of the image in the new layout; replaces it for the same platform
-    #[arg(long)]
+    #[arg(long, value_parser = parse_tag)]
     pub tag: Option<String>,
 
-    /// Start from this preset; other options override it
-    #[arg(long, value_enum, default_value_t)]
-    preset: PresetArg,
+    #[command(flatten)]
+    pub build_args: BuildArgs,
 
-    /// Media type of layers: application/vnd.erofs, or the one of containerd
-    #[arg(long, value_enum, default_value_t, value_name = "erofs|containerd", hide_possible_values = true)]
-    media_type: MediaType,
+    /// Media type of layers: application/vnd.erofs, the default, or containerd's
+    #[arg(long, value_enum, value_name = "erofs|containerd", hide_possible_values = true)]
+    media_type: Option<MediaType>,
 
     /// Append a hash tree of dm-verity to each layer, and describe it by annotations
     #[arg(long)]
@@ -89,8 +93,9 @@ pub struct BuiltLayers {
 #[derive(Serialize)]
 struct LayerJson {
     digest: String,
+    /// `None`: it was copied as it was.
     #[serde(flatten)]
-    packed: PackJson,
+    packed: Option<PackJson>,
 }
 
 /// For programs, on standard output: an image that was added to a layout.
@@ -124,7 +129,7 @@ impl LayerArgs {
         let blob = layout.new_blob()?;
         let name = blob.dir_path().to_owned();
         let fail = |error| failure(error, signals, &name);
-        let packer = preset::packer(self.preset.into(), &self.work, self.keep_going, signals)?.output(&blob);
+        let packer = preset::packer(self.build_args.choices(), &self.work, self.keep_going, signals)?.output(&blob);
         let quiet = self.quiet.quiet;
         let scanned = self.work.watch(quiet, |progress| packer.scan_into(source, Out::from(&blob), progress));
         let scanned = scanned.map_err(fail)?;
@@ -141,10 +146,54 @@ impl LayerArgs {
             Report { src: source.path(), image: &path, scan: Some(&scanned.scan), order, summary, tree: tree.as_ref() };
         built.exit = Some(built.exit.unwrap_or(Exit::Done).or(tell_skipped(&report)));
         if self.work.json {
-            built.documents.push(LayerJson { digest: descriptor.digest.clone(), packed: PackJson::new(&report) });
+            built.documents.push(LayerJson { digest: descriptor.digest.clone(), packed: Some(PackJson::new(&report)) });
         }
         built.descriptors.push(descriptor);
         built.paths.push(path);
+        Ok(())
+    }
+
+    /// Returns true if layers that are EROFS images stay as they are: no option asks for others.
+    pub fn keeps_images(&self) -> bool {
+        self.build_args.are_default() && !self.verity
+    }
+
+    /// Copies a layer that is an EROFS image, with its annotations, as a blob of `layout`, and appends it to `built`.
+    ///
+    /// # Errors
+    /// A layer that cannot be read, a layout that cannot be written; an interruption.
+    pub fn copy(
+        &self,
+        bytes: &dyn ReadAt,
+        descriptor: &Descriptor,
+        layout: &LayoutDir,
+        signals: &Signals,
+        built: &mut BuiltLayers,
+    ) -> Result<(), Failure> {
+        let blob = layout.new_blob()?;
+        let name = blob.dir_path().to_owned();
+        let failed = |action| {
+            let path = name.clone();
+            move |source| Failure::File { path, action, source }
+        };
+        let (mut at, mut piece) = (0, vec![0; PIECE_LEN.min(descriptor.size as usize)]);
+        while at < descriptor.size {
+            if let Some(number) = signals.caught() {
+                return Err(Failure::Signal(number));
+            }
+            let part = &mut piece[..(descriptor.size - at).min(PIECE_LEN as u64) as usize];
+            bytes.read_exact_at(part, at).map_err(failed("copy a layer to"))?;
+            blob.file().write_all_at(part, at).map_err(failed("copy a layer to"))?;
+            at += part.len() as u64;
+        }
+        let media_type = self.media_type.map_or(&*descriptor.media_type, |_| self.layer_type().media_type());
+        let copied = layout.add_blob(blob, media_type).map_err(|error| failure(error, signals, &name))?;
+        let copied = Descriptor { annotations: descriptor.annotations.clone(), ..copied };
+        if self.work.json {
+            built.documents.push(LayerJson { digest: copied.digest.clone(), packed: None });
+        }
+        built.paths.push(name.join(copied.digest.trim_start_matches("sha256:")));
+        built.descriptors.push(copied);
         Ok(())
     }
 
@@ -172,7 +221,13 @@ impl LayerArgs {
         let tree = conversion.convert(&tree, image)?;
         let version = Version::V1;
         let options = ImageOptions { min_version: version, max_version: version, algorithm: Some(algorithm) };
-        Ok(Output::None.write(&tree, &options)?.digest)
+        let id = Output::None.write(&tree, &options)?.digest;
+        if let Some(id) = &id
+            && !self.quiet.quiet
+        {
+            note(format_args!("sealed: its composefs image (version 1) has the id {}:{id}", id.algorithm()));
+        }
+        Ok(id)
     }
 
     /// Reports the image `digest`, which was added to the layout at `dir`. `left_out`: images of other platforms that
@@ -194,10 +249,20 @@ impl LayerArgs {
     }
 
     fn layer_type(&self) -> LayerType {
-        match self.media_type {
+        match self.media_type.unwrap_or_default() {
             MediaType::Erofs => LayerType::Erofs,
             MediaType::Containerd => LayerType::Containerd,
         }
+    }
+}
+
+/// Parses a name in a layout, by the grammar of the annotation `org.opencontainers.image.ref.name`.
+fn parse_tag(text: &str) -> Result<String, &'static str> {
+    let is_part = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let words = text.replace("--", "-");
+    match words.split(['-', '.', '_', ':', '@', '/', '+']).all(is_part) {
+        true => Ok(text.to_owned()),
+        false => Err("letters and digits, with one of -._:@/+ between them, such as app:1.2"),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::layers::{BuiltLayers, LayerArgs, open_layout};
 use crate::exit::{Exit, Failure};
 use crate::image::DEVICE_OPTION;
-use crate::pack::{ConcatenatedArg, failure};
+use crate::pack::{ConcatenatedArg, failure, notice_layout};
 use crate::process::signals::Signals;
 use kiln_source::merge::{MergePart, Merged};
 use kiln_source::oci::Platform;
@@ -47,6 +47,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let Some((layout_dir, sources)) = args.operands.split_last() else {
         return Err(Failure::Usage("name what to pack, and a layout".into()));
     };
+    args.layer.build_args.check()?;
     args.layer.work.apply_nice()?;
     let signals = Signals::catch()?;
     let fail = |error| failure(error, &signals, layout_dir);
@@ -71,6 +72,7 @@ fn open(args: &Args, paths: &[PathBuf], signals: &Signals) -> Result<Box<dyn Sou
     let concatenated = args.concatenated.concatenated;
     let options = SourceOptions { concatenated, ..args.layer.spool.source_options(Some(signals)) };
     let open = |path: &PathBuf| {
+        notice_layout(path, "use kiln oci convert");
         kiln_source::open(path, &options).map_err(|error| Failure::of_source(error, signals.caught(), DEVICE_OPTION))
     };
     if let [path] = paths {

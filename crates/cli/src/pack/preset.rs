@@ -7,6 +7,7 @@ use crate::process::work::WorkArgs;
 use clap::ValueEnum;
 use kiln_builder::{Choices, MethodChoice, OptionError, OptionField, OptionProblem, Preset};
 use kiln_codec::Spec;
+use kiln_format::KernelVersion;
 use kilnfs::Packer;
 use std::sync::Arc;
 
@@ -59,12 +60,44 @@ pub enum Extents {
     Encoded,
 }
 
-/// Returns a packer for commands that have no other options of a build than a preset.
+/// Options of commands that build images and have few options of a build.
+#[derive(clap::Args)]
+pub struct BuildArgs {
+    /// Start from this preset; other options override it
+    #[arg(long, value_enum, default_value_t)]
+    preset: PresetArg,
+
+    /// Use only features of Linux X.Y, 5.4 or later
+    #[arg(long, value_name = "X.Y")]
+    kernel: Option<KernelVersion>,
+}
+
+impl BuildArgs {
+    /// Returns true if none of them is given.
+    pub fn are_default(&self) -> bool {
+        self.preset == PresetArg::default() && self.kernel.is_none()
+    }
+
+    /// Checks that the options go together, before anything is made.
+    ///
+    /// # Errors
+    /// A kernel that lacks what every image needs.
+    pub fn check(&self) -> Result<(), Failure> {
+        let choices = self.choices();
+        choices.build_options().map(drop).map_err(|error| refusal(&error, &choices))
+    }
+
+    /// Returns the choices that these options make.
+    pub fn choices(&self) -> Choices {
+        Choices { preset: self.preset.into(), kernel: self.kernel, ..Choices::default() }
+    }
+}
+
+/// Returns a packer with few choices.
 ///
 /// # Errors
-/// `SOURCE_DATE_EPOCH` that is no number.
-pub fn packer(preset: Preset, work: &WorkArgs, keep_going: bool, signals: &Signals) -> Result<Packer, Failure> {
-    let choices = Choices { preset, ..Choices::default() };
+/// Choices that exclude each other; `SOURCE_DATE_EPOCH` that is no number.
+pub fn packer(choices: Choices, work: &WorkArgs, keep_going: bool, signals: &Signals) -> Result<Packer, Failure> {
     choices.build_options().map_err(|error| refusal(&error, &choices))?;
     let mut packer = Packer::new().choices(choices).threads(work.threads()).stop(Arc::clone(signals.stop()));
     if let Some(secs) = source_date_epoch()? {

@@ -118,6 +118,16 @@ pub fn parse_kind(text: &str) -> Result<SourceKind, String> {
     kind.ok_or_else(|| format!("use one of {}", KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")))
 }
 
+/// Notes that a directory is most likely not meant as one. `help` says how the image in it is read.
+pub fn notice_layout(path: &Path, help: &str) {
+    let what = match path {
+        path if looks_like_layout(path) => "OCI layout",
+        path if looks_like_dir_transport(path) => "directory of skopeo",
+        _ => return,
+    };
+    note(format_args!("{}: read as a directory; for the image in this {what}, {help}", path.display()));
+}
+
 impl SourceArgs {
     /// Returns the operands by their roles: sources and the image.
     ///
@@ -173,7 +183,9 @@ impl SourceArgs {
         };
         let options = SourceOptions { source_layer, ..self.options(spool, signals)? };
         let open = |path: &Path| {
-            self.notice_layout(path);
+            if self.from.is_none() {
+                notice_layout(path, "use --from oci");
+            }
             open_source(path, self.from, &options, signals)
         };
         if let [(path, at)] = *parts
@@ -209,7 +221,8 @@ impl SourceArgs {
 
     /// Returns options of sources.
     pub fn options(&self, spool: &SpoolArgs, signals: Option<&Signals>) -> Result<SourceOptions, Failure> {
-        let image = ImageChoice { name: self.image.clone(), platform: self.platform.clone() };
+        let (name, platform) = (self.image.clone(), self.platform.clone());
+        let image = ImageChoice { name, platform, ..ImageChoice::default() };
         let (devices, root_dir) = (self.device.clone(), self.root.clone());
         let (partition, concatenated) = (self.partition.clone(), self.concatenated.concatenated);
         Ok(SourceOptions {
@@ -222,17 +235,6 @@ impl SourceArgs {
             concatenated,
             ..spool.source_options(signals)
         })
-    }
-
-    /// Notes that a directory is most likely not meant as one.
-    fn notice_layout(&self, path: &Path) {
-        let what = match path {
-            _ if self.from.is_some() => return,
-            path if looks_like_layout(path) => "OCI layout",
-            path if looks_like_dir_transport(path) => "directory of skopeo",
-            _ => return,
-        };
-        note(format_args!("{}: packed as a directory; for the image in this {what}, use --from oci", path.display()));
     }
 
     /// Returns the source, if there is only one: messages about paths in it do not name it.

@@ -160,7 +160,8 @@ pub fn tell(image: &Path, summary: &Summary) {
     let digests = (summary.digested_bytes > 0).then(|| verifiable(summary).to_string());
     let ways = summary.compression_uses.iter().filter(|_| summary.compression_uses.len() > 1);
     let ways = ways.map(|used| format!("{}: {} in {} files", way(used.spec), Human(used.bytes), used.files));
-    let inline = (summary.inline_files > 0).then(|| format!("inline: {} files", summary.inline_files));
+    let inline = (summary.inline_files > 0)
+        .then(|| format!("beside their inodes: {} files or ends of files", summary.inline_files));
     note(format_args!("{}", parts.chain(ways).chain(inline).chain(digests).collect::<Vec<_>>().join("; ")));
     if summary.dropped_chunks > 0 {
         let chunks = summary.dropped_chunks;
@@ -171,7 +172,7 @@ pub fn tell(image: &Path, summary: &Summary) {
     if summary.copied_bytes > 0 || summary.reused_files > 0 {
         let Summary { reused_files, reused_bytes, copied_bytes, files, bytes_in, .. } = *summary;
         note(format_args!(
-            "reused from the base: {reused_files} files, {} stored as {}; anew: {} files, {}",
+            "reused from the base: {reused_files} files, {} stored as {}; the others: {} files, {}",
             Human(reused_bytes),
             Human(copied_bytes),
             files - reused_files,

@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+#[cfg(target_env = "musl")]
+use super::kept_blocks::KeptBlocks;
+
 /// The words of the message.
 #[derive(Clone, Copy)]
 pub struct Advice {
@@ -67,9 +70,13 @@ unsafe impl GlobalAlloc for EndingAllocator {
 
 /// The allocator that is asked: that of the C library, unless it is musl's, whose threads wait for one another.
 #[cfg(target_env = "musl")]
-const INNER: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static INNER: KeptBlocks<mimalloc::MiMalloc> = KeptBlocks::new(mimalloc::MiMalloc, KEPT_LEN);
 #[cfg(not(target_env = "musl"))]
-const INNER: std::alloc::System = std::alloc::System;
+static INNER: std::alloc::System = std::alloc::System;
+
+/// Bytes of long free blocks that are kept, as glibc keeps about that much at the end of its heap.
+#[cfg(target_env = "musl")]
+const KEPT_LEN: usize = 32 << 20;
 
 /// `mi_option_purge_delay` of mimalloc.h: milliseconds after which free pages go back to the system. With the usual 10 a
 /// build of a system tree takes twice the memory.
@@ -121,6 +128,8 @@ pub fn limit(limit: u64) {
         for (parameter, value) in [(libc::M_MMAP_THRESHOLD, LONG_LEN), (libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD)] {
             set(parameter, value);
         }
+        #[cfg(target_env = "musl")]
+        INNER.keep_nothing();
     }
 }
 

@@ -7,6 +7,7 @@ use rustix::process::{getgid, getuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Puts this process into a mount namespace of its own, and its next child into a PID namespace, unless they
 /// `share_pids`. Returns true if that took a user namespace, in which this user owns its files and is nobody else.
@@ -44,6 +45,27 @@ fn map(uid: u32, gid: u32) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
+}
+
+/// Makes a copy of mounts, and all mounts below it, read-only.
+///
+/// # Errors
+/// A kernel before Linux 5.12; missing privilege.
+pub fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
+    let wanted = libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+    // SAFETY: the path ends with a zero, and the structure has the length that is named.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const wanted,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn refused(source: io::Error, is_root: bool) -> Failure {

@@ -66,7 +66,7 @@ impl Program {
         if self.command.is_empty() && source.kind() == ErrorKind::NotFound {
             source = Command::new(SHELL).exec();
         }
-        Err(Failure::Command { program: name.into(), source })
+        Err(Failure::of_program(&name, source))
     }
 }
 

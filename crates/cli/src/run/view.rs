@@ -1,6 +1,6 @@
 //! The files that the program sees: the image, changes over it, and what is shown in it.
 
-use super::{Args, Overlay};
+use super::{Args, Overlay, namespaces};
 use crate::exit::Failure;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2};
@@ -25,14 +25,21 @@ pub struct Bind {
     source: PathBuf,
     /// Path in the image.
     target: PathBuf,
+    is_read_only: bool,
 }
 
 impl FromStr for Bind {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        let (source, target) = text.split_once(':').unwrap_or((text, text));
-        Ok(Self { source: source.into(), target: target.into() })
+        // The ending that container engines have.
+        let (paths, is_read_only) = match (text.strip_suffix(":ro"), text.strip_suffix(":rw")) {
+            (Some(paths), _) => (paths, true),
+            (_, Some(paths)) => (paths, false),
+            _ => (text, false),
+        };
+        let (source, target) = paths.split_once(':').unwrap_or((paths, paths));
+        Ok(Self { source: source.into(), target: target.into(), is_read_only })
     }
 }
 
@@ -80,7 +87,11 @@ impl View {
     /// Opens all that is put over the image once it is mounted.
     pub fn prepare(&self) -> Result<Prepared, Failure> {
         let bound = |bind: &Bind| {
-            let tree = clone_tree(&bind.source).map_err(file_error(&bind.source, "show it in the image"))?;
+            let fail = file_error(&bind.source, "show it in the image");
+            let tree = clone_tree(&bind.source).map_err(&fail)?;
+            if bind.is_read_only {
+                namespaces::make_read_only(&tree).map_err(&fail)?;
+            }
             Ok((bind.clone(), tree))
         };
         let binds = self.binds.iter().map(bound).collect::<Result<_, Failure>>()?;
@@ -255,7 +266,15 @@ mod tests {
     #[test]
     fn binds_have_one_path_or_two() {
         let bind = |text: &str| text.parse::<Bind>().unwrap();
-        assert_eq!(bind("/home"), Bind { source: "/home".into(), target: "/home".into() });
-        assert_eq!(bind("/a:/b:c"), Bind { source: "/a".into(), target: "/b:c".into() });
+        let expected = |source: &str, target: &str, is_read_only| Bind {
+            source: source.into(),
+            target: target.into(),
+            is_read_only,
+        };
+        assert_eq!(bind("/home"), expected("/home", "/home", false));
+        assert_eq!(bind("/a:/b:c"), expected("/a", "/b:c", false));
+        assert_eq!(bind("/home:ro"), expected("/home", "/home", true));
+        assert_eq!(bind("/a:/b:ro"), expected("/a", "/b", true));
+        assert_eq!(bind("/a:/b:rw"), expected("/a", "/b", false));
     }
 }

@@ -3,8 +3,10 @@
 use super::{failure, now, refuse_left_over};
 use crate::console::report::note;
 use crate::exit::{Exit, Failure};
+use crate::image::ImageArgs;
 use crate::process::signals::Signals;
 use crate::verity::{ChangedVerityArgs, Changing, Hashing};
+use kiln_read::find_generations;
 use kiln_revise::ReviseError;
 use kiln_revise::update::{About, BehindImage, Update, open_for_update};
 use std::path::PathBuf;
@@ -44,11 +46,16 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let file = open_for_update(&args.image).map_err(fail)?;
     refuse_left_over(&args.image)?;
     let behind = if args.discard_tail { BehindImage::Anything } else { BehindImage::OwnRemains };
+    let refuse =
+        || Failure::Usage(format!("{}: was never updated: there is nothing to go back to", args.image.display()));
+    let image = ImageArgs { image: args.image.clone(), ..ImageArgs::default() };
+    let found = find_generations(&image.source()?).map_err(|error| image.failure(error))?;
+    if args.generation.is_none() && found.whole.len() < 2 && found.damage.is_none() {
+        return Err(refuse());
+    }
     let changing = Changing::begin(&args.verity, &args.image, &file)?;
     let update = Update::begin(changing.target()?, behind).map_err(fail)?;
     let last = update.generations().last().map_or(0, |last| last.number);
-    let refuse =
-        || Failure::Usage(format!("{}: was never updated: there is nothing to go back to", args.image.display()));
     let to = args.generation.map_or_else(|| last.checked_sub(1).ok_or_else(refuse), Ok)?;
     let about = About { time: now()?, label: format!("rollback --generation {to}") };
     let added = update.roll_back(to, &about).map_err(fail)?;

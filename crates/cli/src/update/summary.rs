@@ -55,7 +55,7 @@ impl Report<'_> {
             Some(added) => {
                 let new_files = files - summary.reused_files;
                 note(format_args!(
-                    "reused in place: {} files, {}; anew: {new_files} files, {}",
+                    "reused in place: {} files, {}; the others: {new_files} files, {}",
                     summary.reused_files,
                     Human(summary.reused_bytes),
                     Human(summary.bytes_in - summary.reused_bytes),

@@ -18,7 +18,8 @@ use kiln_verity::{BlockHasher, Parameters, Tree, beside, find_behind, is_tree};
 use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An image that is changed in place, with the hash tree that it has and that it gets.
@@ -172,8 +173,11 @@ impl<'a> Changing<'a> {
         state.is_begun = true;
         for name in [Some(self.image.to_owned()), self.image.canonicalize().ok()].into_iter().flatten() {
             let renamed = beside::set_aside(&name, &[]).map_err(io::Error::other)?;
-            // With a new tree there will be new ones.
-            renamed.iter().filter(|_| self.wanted.is_none()).for_each(tell_set_aside);
+            // With a new tree there will be new ones, but for a signature.
+            let is_told = |(path, _): &&(PathBuf, PathBuf)| {
+                self.wanted.is_none() || path.as_os_str().as_bytes().ends_with(beside::SIGNATURE.as_bytes())
+            };
+            renamed.iter().filter(is_told).for_each(tell_set_aside);
         }
         let Some(hash_off) = self.behind else { return Ok(()) };
         match self.file.target().map_err(io::Error::other)?.extent {

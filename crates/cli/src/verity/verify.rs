@@ -6,7 +6,7 @@ use crate::console::report::print_document;
 use crate::exit::{Exit, Failure};
 use crate::process::signals::Signals;
 use crate::process::work::WorkArgs;
-use crate::root_hash::{self, ROOT_HASH_HELP};
+use crate::root_hash::{self, HASH_TREE_HELP, ROOT_HASH_HELP};
 use kiln_verity::verify::{Finding, Report, verify};
 use kiln_verity::{Control, Digest, FoundTree, Location, Part, VerityError, find_tree};
 use serde::Serialize;
@@ -31,6 +31,9 @@ pub struct Args {
 
     #[arg(long, value_name = "HEX|FILE", help = ROOT_HASH_HELP, value_parser = root_hash::parser())]
     root_hash: Digest,
+
+    #[arg(long, value_name = "FILE", help = HASH_TREE_HELP, conflicts_with = "tree")]
+    hash_tree: Option<PathBuf>,
 
     #[command(flatten)]
     signed: signed::SignedArgs,
@@ -97,7 +100,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let signature = args.signed.verify(&args.root_hash, args.quiet.quiet)?;
     let image = open(&args.image)?;
     let fail = |error| failure(&args.image, error);
-    let found = match &args.tree {
+    let found = match args.tree.as_ref().or(args.hash_tree.as_ref()) {
         Some(path) => Some(FoundTree { path: path.clone(), location: Location::Beside { hash_off: 0 }, sidecar: None }),
         None => find_tree(&args.image, &image, erofs(&args.image).map(|erofs| erofs.end)).map_err(fail)?,
     };

@@ -34,6 +34,16 @@ fn kinds_become_each_other() {
 }
 
 #[test]
+fn the_oldest_kernel_can_be_chosen() {
+    let scratch = Scratch::new();
+    let (root, image) = (tree(&scratch), scratch.path("image"));
+    stdout(&["convert", "--kernel", "5.4", "--preset", "fast", &root, &image]);
+    let told = String::from_utf8(stdout(&["info", &image])).unwrap();
+    assert!(told.contains("Oldest kernel: Linux 5.4"), "{told}");
+    fails(&["convert", "--force", "--kernel", "5.3", &root, &image], 2, "5.3");
+}
+
+#[test]
 fn misuse_is_refused() {
     let scratch = Scratch::new();
     let (root, image) = (tree(&scratch), scratch.path("image"));

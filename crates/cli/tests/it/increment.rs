@@ -280,7 +280,7 @@ fn the_command_says_what_it_took_over() {
     write(Path::new(&src).join("late"), text(13, 900), OLD + 99);
     let output = run(&["pack", "--explain", "--base", &old, &src, &new]);
     assert!(stderr(&output).contains("reused from the base: 2 files, 497.1 KiB stored as "), "{}", stderr(&output));
-    assert!(stderr(&output).contains("anew: 1 files, 900"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the others: 1 files, 900"), "{}", stderr(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("as the base stores it"));
 }
 

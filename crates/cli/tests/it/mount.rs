@@ -188,6 +188,28 @@ fn owners_are_translated() {
     assert!(!is_mounted(&dir));
 }
 
+/// No option that FUSE alone has is left out because the kernel could mount the image.
+#[test]
+fn options_of_fuse_choose_it() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let (scratch, image) = (Scratch::new(), golden("lz4.erofs"));
+    let (dir, log) = (scratch.path("mnt"), scratch.path("log"));
+    fs::create_dir(&dir).unwrap();
+    for args in [&["--log", &log][..], &["--metrics", &log], &["--modes=show"], &["-o", "fsname=shown"]] {
+        let _place = Place(&dir);
+        stdout(&[&["mount", "--quiet"], args, &[&image, &dir]].concat());
+        assert_eq!(table(&dir).0, "fuse.kiln", "{args:?}");
+        let option = args[0].split('=').next().unwrap();
+        fails(&[&["mount", "--over", "--via=kernel"], args, &[&image, &dir]].concat(), 2, option);
+    }
+    let _place = Place(&dir);
+    let told = stderr(&run(&["mount", "--cache=64M", "--threads=2", &image, &dir]));
+    assert!(told.contains("by FUSE") || told.contains("--cache, --threads: not used"), "{told}");
+    fails(&["mount", "--over", "--subdir=/nowhere", &image, &dir], 1, "/nowhere: No such file");
+}
+
 /// Returns type and options in the mount table.
 fn table(dir: &str) -> (String, Vec<String>) {
     let table = fs::read_to_string("/proc/self/mounts").unwrap();

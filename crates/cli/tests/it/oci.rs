@@ -270,6 +270,10 @@ fn what_is_no_layout_is_not_added_to() {
     fails(&["oci", "pack", &root, &files], 2, "name an OCI layout");
     assert_eq!(names(&files), ["mine"]);
     fails(&["oci", "pack", &root], 2, "2 values required");
+    for tag in ["", "a b", ":bad", "a::b", "app:"] {
+        fails(&["oci", "pack", "--tag", tag, &root, &scratch.path("new")], 2, "--tag");
+    }
+    fails(&["oci", "pack", "--kernel", "5.3", &root, &scratch.path("new")], 2, "5.3");
     fails(&["oci", "pack", "-", "-", &scratch.path("new")], 2, "one source only");
     fails(&["oci", "pack", &scratch.path("none"), &scratch.path("new")], 1, "none");
     assert!(!Path::new(&scratch.path("new")).exists(), "nothing is made before the sources are there");
@@ -363,6 +367,13 @@ fn layers_become_erofs_layers() {
     assert_eq!(run(&["cat", &after, "dir/gone"]).status.code(), Some(1));
     // A layout with EROFS layers is converted like any other, and the marks stay marks.
     stdout(&["oci", "convert", "--quiet", "--preset", "plain", &out, &scratch.path("plain")]);
+    // Layers that are EROFS images are copied.
+    let copied = scratch.path("copied");
+    stdout(&["oci", "convert", "--quiet", &out, &copied]);
+    let layers = |layout: &str| document(layout, &index(layout)[0])["layers"].clone();
+    assert_eq!(layers(&copied), layers(&out));
+    assert_ne!(layers(&scratch.path("plain")), layers(&out));
+    fails(&["oci", "convert", &out, &out], 2, "--tag");
     stdout(&["pack", "--from", "oci", "--quiet", "--force", &scratch.path("plain"), &after]);
     assert_eq!(stdout(&["diff", &before, &after]), b"");
     fails(&["oci", "convert", "--image", "none", &layout.0, &out], 2, "no image matches --image");

@@ -186,6 +186,10 @@ fn it_ends_as_the_command_does() {
         assert_eq!(scene.entries().len(), 2);
         fs::remove_file(&scene.list).unwrap();
     }
+    let output = scene.record("exit 9");
+    assert_eq!(output.status.code(), Some(9));
+    assert!(stderr(&output).contains("has read nothing"), "{}", stderr(&output));
+    assert!(!fs::exists(&scene.list).unwrap());
     let missing = scene.scratch.path("missing");
     fails(&["record", "-o", &scene.list, &scene.dir, "--", &missing], 127, "missing: cannot be run");
     fails(&["record", "-o", &scene.list, &scene.dir, "--", &scene.root], 126, "src: cannot be run");

@@ -4,13 +4,15 @@
 
 use crate::common::trees::{OLD, set_time, write};
 use crate::common::{Scratch, json, number, run, stderr, stdout, text};
-use kiln_read::{ExtentKind, Image, ImageOptions, Inode};
+use kiln_read::{ExtentKind, Image, ImageOptions, Inode, MemorySource, Threads};
+use kiln_tests::counted::Counted;
 use kiln_tests::rng::Rng;
 use kiln_tests::rounds;
 use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Options of `kiln pack` other than those about digests.
 const LAYOUTS: [&[&str]; 8] = [
@@ -245,4 +247,28 @@ fn rot_is_never_passed_on_without_a_word() {
     }
     println!("{counts:?} images rotten, commands refused, commands done");
     assert!(counts[0] > rounds * KINDS / 2 && counts[1] > 0 && counts[2] > 0, "{counts:?}");
+}
+
+/// Many small files are packed into one pcluster. Each of them has a digest, for which it would be decoded.
+#[test]
+fn a_damaged_pcluster_is_read_once_for_all_its_files() {
+    let scratch = Scratch::new();
+    let [src, good] = ["src", "good.erofs"].map(|name| scratch.path(name));
+    fs::create_dir(&src).unwrap();
+    for number in 0..400 {
+        fs::write(format!("{src}/{number}"), text(number, 2000)).unwrap();
+    }
+    stdout(&["pack", "--quiet", "--content-digests", "-C", "64k", &src, &good]);
+    let image = Image::open_path(Path::new(&good), &[], &ImageOptions::default()).unwrap();
+    let mut bytes = fs::read(&good).unwrap();
+    let range = stored(&image).into_iter().max_by_key(ExactSizeIterator::len).unwrap();
+    let middle = range.start + range.len() / 2;
+    bytes[middle..middle + 64].fill(0xFF);
+    let len = bytes.len() as u64;
+    let source = Arc::new(Counted::new(MemorySource::new(bytes)));
+    let image = Image::open(source.clone(), Vec::new(), &ImageOptions::default()).unwrap();
+    let report = image.check(Threads::at_least_one(2)).unwrap();
+    assert!(report.problem_count > 0 && report.digested_bytes < report.file_bytes, "{report:?}");
+    let (_, read) = source.counts();
+    assert!(read < 4 * len, "{read} of {len} bytes");
 }

@@ -110,10 +110,18 @@ fn the_exit_code_is_that_of_the_command() {
             assert_eq!(output.status.code(), Some(code), "{who}: {script}: {}", stderr(&output));
         }
     }
-    for (command, code) in [("no-such-program", 127), ("/etc/passwd", 126)] {
+    let script = scratch.path("script");
+    fs::write(&script, "#!/no/such/python3 -u\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let failing = [
+        ("no-such-program", 127, "no-such-program: cannot be run: No such file"),
+        ("/etc/passwd", 126, "cannot be run: Permission denied"),
+        (&script, 127, "cannot be run: its interpreter /no/such/python3 is missing"),
+    ];
+    for (command, code, words) in failing {
         for (who, output) in everywhere(&["--at", &at, &image, "--", command]) {
             assert_eq!(output.status.code(), Some(code), "{who}: {}", stderr(&output));
-            assert!(stderr(&output).contains("cannot be run"), "{who}: {}", stderr(&output));
+            assert!(stderr(&output).contains(words), "{who}: {}", stderr(&output));
         }
     }
     assert!(is_nothing_left(&at), "{:?}", left(&at));
@@ -211,6 +219,13 @@ fn an_image_can_be_the_root() {
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         let listed = names(&tree).join("\n");
         assert_eq!(told, format!("{listed}\nshownx\ncat\n/\n"), "{who}");
+    }
+    let bind = format!("{}:/etc/link:ro", scratch.path("shown"));
+    let script = "cat /data/file && ! echo x >/data/file";
+    for (who, output) in everywhere(&["--at", &at, "--chroot", "--bind", &bind, &image, "--", "/bin/sh", "-c", script])
+    {
+        assert_eq!(output.status.code(), Some(0), "{who}: {}", stderr(&output));
+        assert!(stderr(&output).contains("Read-only"), "{who}: {}", stderr(&output));
     }
     let bind = format!("{}:/new/place/file", scratch.path("shown/file"));
     let script = "cat /new/place/file && mkdir /made && pwd";

@@ -68,6 +68,8 @@ fn a_tree_may_lie_beside_any_file() {
     fails(&["verity", "format", &file, &tree], 1, "exists already");
     stdout(&["verity", "verify", &file, "--root-hash", &root_hash]);
     stdout(&["verity", "verify", &file, &tree, "--root-hash", &root_hash]);
+    stdout(&["verity", "verify", &file, "--hash-tree", &tree, "--root-hash", &root_hash]);
+    fails(&["verity", "verify", &file, &tree, "--hash-tree", &tree, "--root-hash", &root_hash], 2, "--hash-tree");
     let shown = json(&stdout(&["verity", "show", "--json", &tree]));
     assert_eq!((shown["salt"].as_str(), shown["data_blocks"].as_u64()), (Some("00ff"), Some(5)));
     fails(&["verity", "format", "--salt", "content", &scratch.path("file")], 2, "--salt content needs an EROFS image");

@@ -224,28 +224,37 @@ fn wait_for_end(
 struct Idle {
     after: Duration,
     metrics: Arc<Metrics>,
-    /// Requests at the last look, and its time.
+    /// Requests so far, and the time of the look that saw the last one.
     seen: (u64, Instant),
+    looked: Instant,
 }
+
+/// Looks for requests while a mount may be idle: it ends that part of the time late, at most.
+const IDLE_LOOKS: u32 = 8;
 
 impl Idle {
     fn new(after: Duration, metrics: Arc<Metrics>) -> Self {
-        let seen = (metrics.request_count(), Instant::now());
-        Self { after, metrics, seen }
+        let now = Instant::now();
+        Self { after, seen: (metrics.request_count(), now), metrics, looked: now }
     }
 
     /// Returns the time of the next look.
     fn due(&self) -> Instant {
-        self.seen.1 + self.after
+        self.looked + self.after / IDLE_LOOKS
     }
 
-    /// Returns true if it is time for a look, and there was no request since the last one.
+    /// Returns true if it is time for a look, and there was no request for as long as the option says.
     fn is_over(&mut self) -> bool {
-        if Instant::now() < self.due() {
+        let now = Instant::now();
+        if now < self.due() {
             return false;
         }
-        let before = std::mem::replace(&mut self.seen, (self.metrics.request_count(), Instant::now()));
-        self.seen.0 == before.0
+        self.looked = now;
+        let count = self.metrics.request_count();
+        if count != self.seen.0 {
+            self.seen = (count, now);
+        }
+        now - self.seen.1 >= self.after
     }
 }
 

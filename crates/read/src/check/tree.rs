@@ -41,6 +41,8 @@ pub(super) struct TreeCheck<'c> {
     directories: HashSet<Nid>,
     others: HashMap<Nid, NameCount>,
     shared_xattrs: HashSet<u32>,
+    /// Addresses of pclusters that digests could not be made of. Many small files may be packed into one.
+    damaged: HashSet<u64>,
     pending: Vec<Pending>,
 }
 
@@ -87,6 +89,7 @@ impl<'c> TreeCheck<'c> {
             directories: HashSet::new(),
             others: HashMap::new(),
             shared_xattrs: HashSet::new(),
+            damaged: HashSet::new(),
             pending: Vec::new(),
         }
     }
@@ -242,9 +245,16 @@ impl<'c> TreeCheck<'c> {
 
     /// Compares the contents with their stored digest. Returns `None` if they cannot be read.
     fn check_digest(&mut self, path: &[u8], inode: &Inode) -> Result<Option<DigestCheck>, ReadError> {
+        // Each file would decode the damaged pcluster again.
+        if !self.damaged.is_empty() && self.is_packed_into_damaged(inode).unwrap_or(false) {
+            return Ok(None);
+        }
         let digest = match self.reader.check_digest(inode) {
             // The decoding threads report what cannot be read.
-            Err(error) if error.is_corrupt() => None,
+            Err(error) if error.is_corrupt() => {
+                self.damaged.extend(error.stream_pa());
+                None
+            }
             digest => self.problems.take(path, digest)?,
         };
         match digest {
@@ -253,6 +263,28 @@ impl<'c> TreeCheck<'c> {
             _ => {}
         }
         Ok(digest)
+    }
+
+    /// Returns true if a part of the contents lies in a pcluster of the packed inode that is known to be damaged.
+    fn is_packed_into_damaged(&self, inode: &Inode) -> Result<bool, ReadError> {
+        let Some(packed) = self.reader.special.packed.filter(|_| inode.has_contents()) else { return Ok(false) };
+        let (mut map, mut packed) = (Map::open(self.reader, inode)?, Map::open(self.reader, &packed)?);
+        let mut off = 0;
+        while off < inode.meta.size {
+            let extent = map.extent_at(off)?;
+            if let ExtentKind::Fragment { off: start } = extent.kind {
+                let mut at = start;
+                while at < start.saturating_add(extent.llen) {
+                    let part = packed.extent_at(at)?;
+                    if matches!(part.kind, ExtentKind::Encoded { pa, .. } if self.damaged.contains(&pa)) {
+                        return Ok(true);
+                    }
+                    at = part.end().max(at + 1);
+                }
+            }
+            off = extent.end().max(off + 1);
+        }
+        Ok(false)
     }
 
     fn count_contents(&mut self, inode: &Inode, digest: Option<DigestCheck>) {
@@ -381,7 +413,9 @@ impl<'c> TreeCheck<'c> {
             }
             ExtentKind::Encoded { inline: Some(_), .. } => return Ok(Decode::Wanted),
             ExtentKind::Plain { inline: Some(_), .. } => {}
-            ExtentKind::Object => return Ok(Decode::Wanted),
+            // Objects that are not at hand are counted.
+            ExtentKind::Object if self.reader.is_merged() => return Ok(Decode::Wanted),
+            ExtentKind::Object => {}
             ExtentKind::Fragment { off } if self.reader.special.packed == Some(*inode) => {
                 return Err(fragment_error(off, "a fragment inside the packed inode"));
             }

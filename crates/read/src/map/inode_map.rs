@@ -75,7 +75,7 @@ impl<'a> Map<'a> {
                 let body = reader.body_pos(inode)?;
                 let format = format.map_err(|unknown| unknown.error(body))?;
                 let table = aligned(body, format.entry.len())?;
-                let is_object = reader.is_merged() && reader.object_of(inode)?.is_some();
+                let is_object = reader.object_of(inode)?.is_some();
                 Ok(MapKind::Chunks { format, table, meta: MetadataReader::new(reader, inode.space()), is_object })
             }
             InodeData::Compressed { index, .. } => Ok(MapKind::Compressed(CompressedMap::open(reader, inode, index)?)),

@@ -12,6 +12,15 @@ pub struct ImageChoice {
     pub name: Option<String>,
     /// Platform of the image.
     pub platform: Option<Platform>,
+    /// Platform to take of an image for several, if `platform` says nothing.
+    pub preferred: Option<Platform>,
+}
+
+impl ImageChoice {
+    /// Returns true if it asks for an image.
+    pub fn is_given(&self) -> bool {
+        self.name.is_some() || self.platform.is_some()
+    }
 }
 
 /// An operating system and architecture: `OS/ARCH` or `OS/ARCH/VARIANT`, with Go's names.
@@ -149,7 +158,7 @@ mod tests {
         };
         let chosen = |name: Option<&str>, platform: Option<&str>| {
             let platform = platform.map(|platform| platform.parse().unwrap());
-            listed.is(&ImageChoice { name: name.map(str::to_owned), platform })
+            listed.is(&ImageChoice { name: name.map(str::to_owned), platform, preferred: None })
         };
         for name in [
             "docker.io/library/debian:12",

@@ -15,6 +15,7 @@ use super::stack::Stack;
 use crate::error::SourceError;
 use crate::input::candidate::SourceOptions;
 use crate::source::{ScanOptions, Source};
+use kiln_read::ReadAt;
 
 /// Maximum depth of nested indexes.
 const INDEX_DEPTH_MAX: u32 = 4;
@@ -30,6 +31,8 @@ const NAME_MAX_LEN: usize = 1024;
 const TOLD_MAX: usize = 20;
 /// Media type of an entry that describes the layer before it, and is not a layer.
 const CHUNK_INDEX: &str = "application/vnd.erofs.chunk-index";
+/// Media types of layers that are EROFS images.
+const EROFS_TYPES: [&str; 2] = ["application/vnd.erofs", "application/vnd.erofs.layer.v1"];
 /// Annotation of manifests that are attestations and not images.
 const REFERENCE_TYPE: &str = "vnd.docker.reference.type";
 
@@ -199,6 +202,12 @@ pub(super) fn choose(
         }
         chosen.retain(|entry| platforms.iter().any(|wanted| runs_on(entry, wanted)));
     }
+    let preferred = choice.preferred.as_ref().filter(|_| choice.platform.is_none() && are_one(&chosen));
+    if let (Meant::Only, Some(preferred)) = (meant, preferred)
+        && chosen.iter().filter(|entry| entry.listed.runs_on(preferred)).count() == 1
+    {
+        chosen.retain(|entry| entry.listed.runs_on(preferred));
+    }
     match (&*chosen, meant) {
         ([], _) => refuse(format!("no image matches --image and --platform; it has: {all}")),
         ([_], _) => Ok(chosen),
@@ -330,6 +339,24 @@ impl OciImage {
         options: &ScanOptions<'_>,
     ) -> Result<Box<dyn Source>, SourceError> {
         Ok(Box::new(self.stack.layer(at, source, options)?))
+    }
+
+    /// Returns layer `at` as it is stored, with its descriptor, if it is an EROFS image and not compressed. Its digest
+    /// has been compared.
+    ///
+    /// # Errors
+    /// A blob that is missing or has another digest.
+    ///
+    /// # Panics
+    /// If there is no such layer.
+    pub fn erofs_layer(
+        &self,
+        at: usize,
+        options: &ScanOptions<'_>,
+    ) -> Result<Option<(Arc<dyn ReadAt>, &Descriptor)>, SourceError> {
+        let is_erofs = |layer: &&Descriptor| EROFS_TYPES.contains(&&*layer.media_type);
+        let Some(descriptor) = self.layers()[at].descriptor().filter(is_erofs) else { return Ok(None) };
+        Ok(Some((self.stack.blobs.blob(descriptor, options)?, descriptor)))
     }
 
     /// Returns the digest of the tar archive in layer `at`, by which containerd knows the layer: `sha256:` and 64

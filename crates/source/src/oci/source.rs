@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::archive::{self, Taken, is_named_like_images, taken};
 use super::blobs::Blobs;
-use super::choice::{ImageChoice, ListedImage, Platform};
+use super::choice::{ListedImage, Platform};
 use super::image::{Entry, Meant, OciImage, choose, list};
 use super::records::{DOCKER_FILE, INDEX_FILE, LAYOUT_FILE, VERSION_FILE, VERSION_FRONT};
 use crate::archive::tar::TarOptions;
@@ -111,7 +111,7 @@ impl OciSource {
         let layout = match candidate.is_dir() {
             true => Layout::Directory,
             false => {
-                let wanted = match (candidate.kind_is_given(), options.image == ImageChoice::default()) {
+                let wanted = match (candidate.kind_is_given(), !options.image.is_given()) {
                     (true, _) => ExpectedContents::Images,
                     (false, true) => ExpectedContents::Anything,
                     (false, false) => ExpectedContents::Choice,

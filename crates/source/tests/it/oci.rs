@@ -41,7 +41,7 @@ fn chosen(layout: &Layout, name: Option<&str>, platform: Option<&str>) -> Result
     let dir = TempDir::in_memory("oci").unwrap();
     layout.write(dir.path());
     let platform = platform.map(|platform| platform.parse().unwrap());
-    let image = ImageChoice { name: name.map(str::to_owned), platform };
+    let image = ImageChoice { name: name.map(str::to_owned), platform, ..ImageChoice::default() };
     let tree = scan(&[oci()], dir.path(), &SourceOptions { image, ..SourceOptions::default() });
     tree.map_err(|error| error.to_string().replace(dir.path().to_str().unwrap(), ""))
 }
@@ -172,7 +172,7 @@ fn layouts_come_in_all_forms() {
             writer.join().unwrap().unwrap();
         });
         fs::remove_file(&fifo).unwrap();
-        let image = ImageChoice { name: Some("other".into()), platform: None };
+        let image = ImageChoice { name: Some("other".into()), ..ImageChoice::default() };
         let refused = scan(KINDS, &path, &SourceOptions { image, ..SourceOptions::default() });
         assert!(matches!(refused.map(drop).unwrap_err(), SourceError::Choice { .. }), "{what}");
     }
@@ -356,7 +356,7 @@ fn archives_that_only_look_like_layouts_are_packed_as_they_are() {
             assert!(tree.find(name.split('/').map(str::as_bytes)).is_some(), "{name}");
         }
         assert!(scan(&[oci()], &path, &SourceOptions::default()).is_err(), "{members:?} is no image if one is wanted");
-        let image = ImageChoice { name: Some("latest".into()), platform: None };
+        let image = ImageChoice { name: Some("latest".into()), ..ImageChoice::default() };
         assert!(scan(KINDS, &path, &SourceOptions { image, ..SourceOptions::default() }).is_err(), "{members:?}");
     }
 }

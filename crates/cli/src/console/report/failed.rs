@@ -59,9 +59,16 @@ impl ErrorJson {
                 at(image);
                 self.build(source);
             }
-            Failure::Read { image, source } | Failure::MissingDevices { image, source, .. } => {
+            Failure::Read { image, source }
+            | Failure::NotAnImage { image, source }
+            | Failure::MissingDevices { image, source, .. } => {
                 at(image);
                 self.read(source);
+            }
+            Failure::Unsound { image, source } => {
+                at(image);
+                self.read(source);
+                self.kind = "corrupt";
             }
             Failure::Sink(SinkError::Io { path, .. }) => at(path),
             Failure::Sink(error) => self.sink(error),

@@ -1,7 +1,7 @@
 //! Ids of container images, and the annotations that seal them.
 
 use super::text;
-use crate::common::{Scratch, fails, json, stderr};
+use crate::common::{Scratch, fails, json, run, stderr};
 use crate::oci::{document, index, layout_of};
 use std::fs;
 use std::path::Path;
@@ -66,6 +66,11 @@ fn annotations_seal_images() {
     let default = scratch.path("default");
     text(&["oci", "convert", "-q", "--composefs", IMAGE, &default]);
     assert_eq!(index(&default), index(&scratch.path("sha512")));
+    // A seal is not carried over by halves.
+    let again = scratch.path("again");
+    let output = run(&["oci", "convert", &default, &again]);
+    assert!(stderr(&output).contains("its seal is not carried over"), "{}", stderr(&output));
+    assert!(!document(&again, &index(&again)[0]).to_string().contains("composefs"));
 
     // A directory that becomes an image.
     let (dir, packed, sealed) = (scratch.path("dir"), scratch.path("packed"), scratch.path("sealed"));

@@ -143,6 +143,36 @@ fn fuse_serves_objects_that_are_verified() {
     assert!(fs::read(format!("{dir}/file5")).is_ok());
 }
 
+/// Nothing shows zeros in place of objects, but the kernel's driver alone if it is asked for.
+#[test]
+fn files_without_objects_cannot_be_read() {
+    if !has_fuse() {
+        return skip("mounting needs root and /dev/fuse");
+    }
+    let sealed = Sealed::new();
+    let dir = sealed.mount_point("mnt");
+    {
+        let _place = Place(&dir);
+        let told = stderr(&run(&["mount", &sealed.image, &dir]));
+        assert!(told.contains("by FUSE"), "{told}");
+        let error = fs::read(format!("{dir}/file6")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));
+    }
+    let output = run(&["run", "--at", &dir, &sealed.image, "--", "cat", &format!("{dir}/file6")]);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b""[..]), "{}", stderr(&output));
+    if has_overlay() {
+        let _place = Place(&dir);
+        let empty = sealed.mount_point("empty");
+        let told = stderr(&run(&["composefs", "mount", "--via=kernel", "--objects", &empty, &sealed.image, &dir]));
+        assert!(told.contains("are in no directory of --objects"), "{told}");
+    }
+    fails(&["composefs", "store", "verify", &sealed.dir], 2, "no store");
+    let empty = sealed.scratch.path("other");
+    fs::create_dir(&empty).unwrap();
+    let told = stderr(&run(&["composefs", "store", "gc", &empty, &sealed.image]));
+    assert!(told.contains("objects of the images are not in it"), "{told}");
+}
+
 #[test]
 fn the_kernel_mounts_as_mount_composefs_does() {
     if !has_overlay() {

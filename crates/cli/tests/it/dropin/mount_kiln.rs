@@ -47,6 +47,9 @@ fn options_of_fstab_mount_an_image() {
         assert_eq!(found, kind);
         assert!(shown.split(',').any(|option| option == wanted) && shown.starts_with("ro"), "{shown}");
         assert_eq!(shown.contains("nosuid"), list.contains("nosuid"), "{shown}");
+        names.stdout(name, &[&image, &dir, "-o", "remount,nosuid,noexec"]);
+        let (_, shown) = mounted(&dir);
+        assert!(["ro", "nosuid", "noexec"].iter().all(|name| shown.split(',').any(|one| one == *name)), "{shown}");
         assert!(Command::new("umount").arg(&dir).status().unwrap().success());
     }
     names.stdout("mount.kiln", &["-f", &image, &dir]);
@@ -72,6 +75,8 @@ fn options_of_fstab_mount_an_image() {
         let told = names.exits("mount.kiln", &[&image, &dir, "-o", list], 1);
         assert!(told.contains(words), "{list}: {told}");
     }
+    let told = names.exits("mount.kiln", &[&image, &dir, "-o", "remount"], 1);
+    assert!(told.contains("not mounted"), "{told}");
     let told = names.exits("mount.kiln", &[&scratch.path("missing"), &dir], 1);
     assert!(told.contains("missing"), "{told}");
 }

@@ -67,6 +67,14 @@ fn a_name_has_an_image_for_each_platform() {
     let listed = json(&stdout(&["oci", "inspect", "--json", &layout]));
     let names: Vec<_> = listed["images"].as_array().unwrap().iter().map(|image| &image["names"]).collect();
     assert_eq!(names, [&json!(["app:1"]), &json!(["app:1"])]);
+    // Commands that read an image take that of this machine, from a directory, too.
+    let own = if cfg!(target_arch = "x86_64") { "third" } else { "second" };
+    assert_eq!(stdout(&["cat", &layout, "/text"]), own.as_bytes());
+    let archive = scratch.path("layout.tar");
+    stdout(&["convert", "--to", "tar", "--from", "dir", &layout, &archive]);
+    assert_eq!(stdout(&["cat", &archive, "/text"]), own.as_bytes());
+    let told = String::from_utf8(stdout(&["info", &layout])).unwrap();
+    assert!(told.starts_with("Kind:          oci"), "{told}");
 }
 
 #[test]
