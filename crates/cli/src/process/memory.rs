@@ -76,15 +76,15 @@ static INNER: std::alloc::System = std::alloc::System;
 
 /// Bytes of long free blocks that are kept, as glibc keeps about that much at the end of its heap.
 #[cfg(target_env = "musl")]
-const KEPT_LEN: usize = 32 << 20;
+const KEPT_LEN: usize = 16 << 20;
 
 /// `mi_option_purge_delay` of mimalloc.h: milliseconds after which free pages go back to the system. With the usual 10 a
-/// build of a system tree takes twice the memory.
+/// build of a system tree takes twice the memory. The variable MIMALLOC_PURGE_DELAY says otherwise.
 #[cfg(target_env = "musl")]
 const MI_OPTION_PURGE_DELAY: libc::c_int = 15;
 #[cfg(target_env = "musl")]
 unsafe extern "C" {
-    fn mi_option_set(option: libc::c_int, value: libc::c_long);
+    fn mi_option_set_default(option: libc::c_int, value: libc::c_long);
 }
 
 /// Bytes that a command may take, up to which long blocks go back to the system at once.
@@ -113,7 +113,7 @@ impl EndingAllocator {
         // SAFETY: the option exists, and takes any number.
         #[cfg(target_env = "musl")]
         unsafe {
-            mi_option_set(MI_OPTION_PURGE_DELAY, 0);
+            mi_option_set_default(MI_OPTION_PURGE_DELAY, 0);
         }
     }
 }

@@ -22,7 +22,11 @@ fn describe(image: &Image, entry: &WalkEntry) -> Value {
     match meta.file_type {
         FileType::Regular => {
             value["size"] = meta.size.into();
-            value["sha256"] = sha256(&read_whole(image, &entry.inode).unwrap()).into();
+            match image.composefs_object(&entry.inode).unwrap() {
+                None => value["sha256"] = sha256(&read_whole(image, &entry.inode).unwrap()).into(),
+                // The kernel shows zeros.
+                Some(_) => assert!(read_whole(image, &entry.inode).is_err()),
+            }
         }
         FileType::Symlink => {
             let target = image.read_link(&entry.inode).unwrap();
@@ -44,6 +48,9 @@ fn describe(image: &Image, entry: &WalkEntry) -> Value {
 /// Intended changes by the builder's flags, and losses of its 48-bit images (see the README beside
 /// the images).
 fn as_built(golden: &Golden, mut expected: Value, actual: &Value) -> Value {
+    if actual["sha256"].is_null() && golden.name == composefs().name {
+        expected.as_object_mut().unwrap().remove("sha256");
+    }
     match golden.name.as_str() {
         "compact" => {
             expected["mtime"] = json!([1_700_000_000, 0]);
