@@ -119,12 +119,9 @@ fn devices_and_nodes_have_no_extents() {
 #[test]
 fn explain_adds_up() {
     let image = golden("lz4-dedupe.erofs");
-    for (range, wanted) in [
-        (None, 120_841),
-        (Some("0-4096"), 4096),
-        (Some("10k+50k"), 50 << 10),
-        (Some("120000-"), 841),
-    ] {
+    for (range, wanted) in
+        [(None, 120_841), (Some("0-4096"), 4096), (Some("10k+50k"), 50 << 10), (Some("120000-"), 841)]
+    {
         let args = [&["explain", "--json", &image, "big/mixed"][..], &Vec::from_iter(range)].concat();
         let cost = json(&args);
         assert_eq!((number(&cost["wanted"]), sum(&cost["pieces"], "bytes")), (wanted, wanted), "{range:?}");
