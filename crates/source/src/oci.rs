@@ -18,6 +18,6 @@ pub(crate) mod source;
 mod stack;
 
 pub use choice::{ImageChoice, ListedImage, Platform, PlatformError};
-pub use image::OciImage;
+pub use image::{OciImage, StoredLayer};
 pub use layer_blob::LayerBlob;
 pub use source::{OciSource, OpenedImage, looks_like_dir_transport, looks_like_layout};

@@ -80,8 +80,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let first = built.descriptors.len();
         for at in 0..image.layers().len() {
             let kept = if args.layer.keeps_images() { image.erofs_layer(at, &scan).map_err(of_source)? } else { None };
-            if let Some((bytes, descriptor)) = kept {
-                args.layer.copy(&*bytes, descriptor, &layout, &signals, &mut built)?;
+            if let Some(stored) = kept {
+                args.layer.copy(&stored, &layout, &signals, &mut built)?;
                 continue;
             }
             let layer = image.layer(at, &options, &scan).map_err(of_source)?;

@@ -14,8 +14,8 @@ use crate::process::work::WorkArgs;
 use crate::verity::sealing::{ImageIn, Sealing};
 use crate::verity::{Hashing, MadeTree, SaltArg};
 use kiln_builder::Out;
-use kiln_read::ReadAt;
 use kiln_source::merge::{MergePart, Merged};
+use kiln_source::oci::StoredLayer;
 use kiln_source::oci::records::Descriptor;
 use kiln_source::{ScanOptions, Source, SourceOptions};
 use kiln_tree::merge::Whiteouts;
@@ -164,8 +164,7 @@ impl LayerArgs {
     /// A layer that cannot be read, a layout that cannot be written; an interruption.
     pub fn copy(
         &self,
-        bytes: &dyn ReadAt,
-        descriptor: &Descriptor,
+        StoredLayer { bytes, descriptor }: &StoredLayer<'_>,
         layout: &LayoutDir,
         signals: &Signals,
         built: &mut BuiltLayers,

@@ -47,6 +47,14 @@ pub struct OciImage {
     pub annotations: Annotations,
 }
 
+/// A layer as it is stored.
+pub struct StoredLayer<'a> {
+    /// Its bytes, whose digest has been compared.
+    pub bytes: Arc<dyn ReadAt>,
+    /// Its descriptor in the manifest.
+    pub descriptor: &'a Descriptor,
+}
+
 /// Entry of a layout's list of images.
 pub(super) struct Entry {
     pub(super) listed: ListedImage,
@@ -341,22 +349,17 @@ impl OciImage {
         Ok(Box::new(self.stack.layer(at, source, options)?))
     }
 
-    /// Returns layer `at` as it is stored, with its descriptor, if it is an EROFS image and not compressed. Its digest
-    /// has been compared.
+    /// Returns layer `at` as it is stored, if it is an EROFS image and not compressed.
     ///
     /// # Errors
     /// A blob that is missing or has another digest.
     ///
     /// # Panics
     /// If there is no such layer.
-    pub fn erofs_layer(
-        &self,
-        at: usize,
-        options: &ScanOptions<'_>,
-    ) -> Result<Option<(Arc<dyn ReadAt>, &Descriptor)>, SourceError> {
+    pub fn erofs_layer(&self, at: usize, options: &ScanOptions<'_>) -> Result<Option<StoredLayer<'_>>, SourceError> {
         let is_erofs = |layer: &&Descriptor| EROFS_TYPES.contains(&&*layer.media_type);
         let Some(descriptor) = self.layers()[at].descriptor().filter(is_erofs) else { return Ok(None) };
-        Ok(Some((self.stack.blobs.blob(descriptor, options)?, descriptor)))
+        Ok(Some(StoredLayer { bytes: self.stack.blobs.blob(descriptor, options)?, descriptor }))
     }
 
     /// Returns the digest of the tar archive in layer `at`, by which containerd knows the layer: `sha256:` and 64
