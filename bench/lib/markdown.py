@@ -26,7 +26,7 @@ def pages(report: Report, plots_in: str = "") -> dict[str, str]:
 def index(report: Report) -> str:
     """Returns the first page: machine, versions, suites."""
     lines = [MADE, f"# {report.title}"]
-    lines.append(_prose("`bench/report` makes these pages of the results that `bench/run` has written."))
+    lines.append(prose("`bench/report` makes these pages of the results that `bench/run` has written."))
     if report.quick:
         lines.append(f"**{reader.QUICK}**")
     named = ((part, part.suite.name) for part in report.parts)
@@ -40,8 +40,8 @@ def index(report: Report) -> str:
 
 def suite_page(part: Part, drawn: set[str], plots_in: str) -> str:
     """Returns the page of a suite: what it asks, what it found, its tables."""
-    lines = [MADE, f"# {part.suite.title}", _prose(part.about)]
-    lines.append("\n".join(_prose(f"* {word}", "  ") for word in part.words))
+    lines = [MADE, f"# {part.suite.title}", prose(part.about)]
+    lines.append("\n".join(prose(f"* {word}", "  ") for word in part.words))
     for table in part.tables:
         picture = f"{plots_in}{reader.slug(table)}.svg" if table.key in drawn else ""
         lines += [f"## {table.title}", *_table(table, picture)]
@@ -50,11 +50,11 @@ def suite_page(part: Part, drawn: set[str], plots_in: str) -> str:
 
 def _table(table: TableResult, picture: str) -> list[str]:
     lines = [f"![{_cell(table.title)}]({picture})"] if picture else []
-    lines += [grid_text(grid.grid(table)), _prose(" ".join(grid.caption(table)))]
+    lines += [grid_text(grid.grid(table)), prose(" ".join(grid.caption(table)))]
     if found := grid.beside(table):
-        lines += [_prose(" ".join([*grid.sources(table), found[1]])), grid_text(found[0])]
+        lines += [prose(" ".join([*grid.sources(table), found[1]])), grid_text(found[0])]
     elif table.published:
-        lines.append(_prose(" ".join(grid.sources(table))))
+        lines.append(prose(" ".join(grid.sources(table))))
     if spread := grid.spread(table):
         lines += ["<details><summary>Mean, deviation and range</summary>", grid_text(spread), "</details>"]
     if commands := grid.commands(table):
@@ -81,10 +81,10 @@ def table_text(heads: Sequence[str], rows: Sequence[Sequence[str]], labels: int 
 
 def claims_page(report: Report) -> str:
     """Returns the page of claims, by source."""
-    lines = [MADE, "# Published claims", _prose(claims.summary(report.claims))]
+    lines = [MADE, "# Published claims", prose(claims.summary(report.claims))]
     rows = [[kind, str(count), claims.KIND_WORDS[kind]] for kind, count in claims.counts(report.claims)]
     lines.append(table_text(["verdict", "claims", "meaning"], rows))
-    lines.append(_prose("Seconds of two machines are never compared: only ratios of neighbours, and orders."))
+    lines.append(prose("Seconds of two machines are never compared: only ratios of neighbours, and orders."))
     for source, found in claims.by_source(report.claims):
         rows = []
         for one in found:
@@ -93,7 +93,7 @@ def claims_page(report: Report) -> str:
             rows.append([str(one.number), *map(_cell, (one.where, one.text, one.theirs, one.test)),
                          _cell(one.verdict.ours), verdict, _cell(why), one.suite])  # fmt: skip
         heads = ["", "where", "claim", "theirs", "test", "ours", "verdict", "why", "suite"]
-        lines += [f"## {source.partition(',')[0]}", _prose(source), table_text(heads, rows)]
+        lines += [f"## {source.partition(',')[0]}", prose(source), table_text(heads, rows)]
     return _joined(lines)
 
 
@@ -101,7 +101,8 @@ def _cell(text: str) -> str:
     return re.sub(r"([|*<])", r"\\\1", " ".join(text.split()))
 
 
-def _prose(text: str, indent: str = "") -> str:
+def prose(text: str, indent: str = "") -> str:
+    """Returns a paragraph in lines of 100 columns."""
     return textwrap.fill(" ".join(text.split()), 100, subsequent_indent=indent, break_long_words=False,
                          break_on_hyphens=False)  # fmt: skip
 

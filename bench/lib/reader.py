@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lib import claims, found, grid, units
-from lib.results import Results, TableResult, load
+from lib.results import Results, RowResult, TableResult, load
 from lib.suite import Suite
 
 # Facts that runs must share to stand in one report. Processors may differ: rows are compared within a table only, which
@@ -144,13 +144,18 @@ def slug(table: TableResult) -> str:
     return re.sub(r"[^a-z0-9]+", "-", f"{table.suite}-{table.key}".lower()).strip("-")
 
 
-def best_of_each(table: TableResult, series: str, x: str, y: str, most: int = 4) -> TableResult:
-    """Returns the rows that none of the same program dominates, at most some of each: a short form of a table."""
+def best_of_each(
+    table: TableResult, series: str, x: str, y: str, always: Callable[[RowResult], bool], most: int = 4
+) -> TableResult:
+    """Returns the rows that none of the same program dominates, at most some of each, and those that always count: a
+    short form of a table."""
     rows = []
     for name in dict.fromkeys(row.labels.get(series, "") for row in table.rows):
         same = [row for row in table.rows if row.labels.get(series, "") == name and row.runs]
         worse = grid.dominated(table, x, y, same)
         best = sorted((row for row in same if id(row) not in worse), key=lambda row: row.median(x) or 0.0)
         step = max(1.0, (len(best) - 1) / (most - 1))
-        rows += [best[round(step * number)] for number in range(min(most, len(best)))]
+        chosen = [best[round(step * number)] for number in range(min(most, len(best)))]
+        chosen += [row for row in same if always(row) and all(row is not one for one in chosen)]
+        rows += sorted(chosen, key=lambda row: row.median(x) or 0.0)
     return TableResult(**{**vars(table), "rows": rows})
