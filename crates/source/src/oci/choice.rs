@@ -86,6 +86,8 @@ pub struct ListedImage {
     pub namings: Vec<Annotations>,
     /// Digest of its manifest; for `docker save`, the path of its configuration.
     pub digest: String,
+    /// Digests of the indexes of several platforms that list it, the outermost first.
+    pub indexes: Vec<String>,
     /// Platform, if known.
     pub platform: Option<Platform>,
 }
@@ -93,7 +95,8 @@ pub struct ListedImage {
 impl ListedImage {
     /// Creates an image from the annotations of its entries.
     pub(super) fn named(namings: Vec<Annotations>, digest: String, platform: Option<Platform>) -> Self {
-        Self { names: namings.iter().flat_map(Annotations::values).cloned().collect(), namings, digest, platform }
+        let names = namings.iter().flat_map(Annotations::values).cloned().collect();
+        Self { names, namings, digest, indexes: Vec::new(), platform }
     }
 
     /// Adds the names of another entry for the same image.
@@ -112,6 +115,7 @@ impl ListedImage {
                 || *wanted == self.digest
                 || is_front(hex)
                 || is_front(&self.digest)
+                || self.indexes.iter().any(|index| index == wanted)
         });
         is_named && choice.platform.as_ref().is_none_or(|wanted| self.runs_on(wanted))
     }
@@ -154,6 +158,7 @@ mod tests {
             names: vec!["docker.io/library/debian:12".into(), "localhost:5000/a/b:latest".into()],
             namings: Vec::new(),
             digest: digest.clone(),
+            indexes: vec![format!("sha256:{}", "ab".repeat(32))],
             platform: Some("linux/arm64/v8".parse().unwrap()),
         };
         let chosen = |name: Option<&str>, platform: Option<&str>| {
@@ -170,6 +175,7 @@ mod tests {
             "b:latest",
             &digest,
             "0123456789ab",
+            &format!("sha256:{}", "ab".repeat(32)),
         ] {
             assert!(chosen(Some(name), None), "{name}");
         }

@@ -18,7 +18,7 @@ use crate::source::{ScanOptions, Source};
 use kiln_read::ReadAt;
 
 /// Maximum depth of nested indexes.
-const INDEX_DEPTH_MAX: u32 = 4;
+const INDEX_DEPTH_MAX: usize = 4;
 /// Maximum number of images in a layout.
 const IMAGES_MAX: usize = 10_000;
 /// Maximum number of indexes in a layout; an index that is listed several times counts each time.
@@ -78,7 +78,7 @@ pub(super) fn list(blobs: &Blobs, options: &ScanOptions<'_>) -> Result<Vec<Entry
     if blobs.file(INDEX_FILE)?.is_some() {
         let (index, _) = blobs.json::<Index>(INDEX_FILE)?;
         let mut listing = Listing { blobs, options, index_count: 0, entries: Vec::new() };
-        listing.add(index, &[], INDEX_DEPTH_MAX)?;
+        listing.add(index, &[], &[])?;
         return Ok(listing.entries);
     }
     if blobs.file(DOCKER_FILE)?.is_none() {
@@ -108,7 +108,7 @@ fn list_flat(blobs: &Blobs, options: &ScanOptions<'_>) -> Result<Vec<Entry>, Sou
     let wrong = |error: serde_json::Error| blobs.wrong(DOCKER_FILE, error.to_string());
     if document.get("manifests").is_some() {
         let mut listing = Listing { blobs, options, index_count: 0, entries: Vec::new() };
-        listing.add(serde_json::from_value(document).map_err(wrong)?, &[], INDEX_DEPTH_MAX)?;
+        listing.add(serde_json::from_value(document).map_err(wrong)?, &[], &[])?;
         return Ok(listing.entries);
     }
     let manifest = serde_json::from_value(document).map_err(wrong)?;
@@ -130,9 +130,9 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Adds the entries of an index, whose own entries had the names `namings`. Further indexes may
-    /// be nested `depth` levels deep.
-    fn add(&mut self, index: Index, namings: &[Annotations], depth: u32) -> Result<(), SourceError> {
+    /// Adds the entries of an index, whose own entries had the names `namings`. It is nested in the indexes with the
+    /// digests `outer`, the last of which is its own.
+    fn add(&mut self, index: Index, namings: &[Annotations], outer: &[String]) -> Result<(), SourceError> {
         let wrong = |reason| Err(self.blobs.wrong(INDEX_FILE, reason));
         self.index_count += 1;
         if self.index_count > INDEXES_MAX {
@@ -151,16 +151,17 @@ impl Listing<'_> {
             let own = (!own.is_empty()).then_some(own);
             let namings: Vec<Annotations> = namings.iter().cloned().chain(own).collect();
             if descriptor.media_type.contains("index") || descriptor.media_type.contains("manifest.list") {
-                let Some(depth) = depth.checked_sub(1) else {
+                if outer.len() == INDEX_DEPTH_MAX {
                     return wrong(format!("indexes are nested more than {INDEX_DEPTH_MAX} levels deep"));
-                };
+                }
                 let (inner, _) = self.blobs.document::<Index>(&descriptor, self.options)?;
-                self.add(inner, &namings, depth)?;
+                self.add(inner, &namings, &[outer, std::slice::from_ref(&descriptor.digest)].concat())?;
             } else if self.entries.len() == IMAGES_MAX {
                 return wrong(format!("it lists more than {IMAGES_MAX} images"));
             } else {
                 let platform = descriptor.platform.as_ref().map(Platform::from);
                 let listed = ListedImage::named(namings, descriptor.digest.clone(), platform);
+                let listed = ListedImage { indexes: outer.to_vec(), ..listed };
                 self.entries.push(Entry { listed, place: EntryPlace::Manifest(descriptor) });
             }
         }

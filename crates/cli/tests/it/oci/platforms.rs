@@ -64,6 +64,9 @@ fn a_name_has_an_image_for_each_platform() {
     let replaced = pack("amd64", "third");
     assert_eq!(platforms(&document(&layout, &replaced)), ["linux/arm64", "linux/amd64"]);
     assert_eq!((text("linux/amd64"), text("linux/arm64")), ("third".into(), "second".into()));
+    // The digest that was told, that of the index, names the image, too.
+    let whole = replaced["digest"].as_str().unwrap();
+    stdout(&["oci", "convert", "--quiet", "--image", whole, &layout, &scratch.path("by-digest")]);
     let listed = json(&stdout(&["oci", "inspect", "--json", &layout]));
     let names: Vec<_> = listed["images"].as_array().unwrap().iter().map(|image| &image["names"]).collect();
     assert_eq!(names, [&json!(["app:1"]), &json!(["app:1"])]);
