@@ -240,10 +240,10 @@ def words(results: Results) -> list[str]:
     for sure, what in ((False, "Without digests or a hash tree"), (True, "With digests or a hash tree")):
         mine = [row for row in rows if sure == ("digests" in row.labels["image"] or "hash" in row.labels["checker"])]
         flips, seen, wrong = (sum(row.median(key) or 0 for row in mine) for key in ("flips", "noticed", "contents"))
-        why = "" if sure else ": data that still decode tell nothing"
+        why = "names and targets of links have no digests" if sure else "data that still decode tell nothing"
         text.say(
             f"{what}, kiln notices {seen:,.0f} of {flips:,.0f} flipped bits, and lets {wrong:,.0f} pass that change "
-            f"contents{why}.",
+            f"contents: {why}.",
             loses=wrong > 0,
         )
     for method in SEALED:
