@@ -211,12 +211,20 @@ impl ImageArgs {
     /// # Errors
     /// A file whose compression is damaged.
     pub fn is_view(&self) -> Result<bool, Failure> {
+        Ok(self.view_kind()?.is_some())
+    }
+
+    /// Returns the kind of the source of which a view is read; `None` for an image of EROFS.
+    ///
+    /// # Errors
+    /// As [`ImageArgs::is_view`].
+    pub fn view_kind(&self) -> Result<Option<&'static str>, Failure> {
         let asks_for_image = !self.device.is_empty()
             || self.offset > 0
             || self.generation.is_some()
             || self.verified.is_given()
             || !self.objects.dirs.is_empty();
-        if asks_for_image { Ok(false) } else { view::is_source(&self.image) }
+        if asks_for_image { Ok(None) } else { view::kind(&self.image) }
     }
 
     /// Returns true if the file is an image of composefs.

@@ -185,7 +185,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if !args.over {
         check_free(&args.dir).map_err(Failure::Mount)?;
     }
-    if let Some(via) = by_kernel(args, options.attributes)? {
+    if let Some(via) = by_kernel(args, via, options.attributes)? {
         tell_unused(args);
         let how = match via {
             KernelVia::File => "the kernel".into(),
@@ -208,8 +208,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 
 /// Mounts an image by the kernel's driver. Returns `None` if FUSE is to mount it: because the options ask for it, or
 /// because the kernel may not be used.
-pub fn by_kernel(args: &Args, attributes: Attributes) -> Result<Option<KernelVia>, Failure> {
-    let via = via(args)?;
+pub fn by_kernel(args: &Args, via: Option<Via>, attributes: Attributes) -> Result<Option<KernelVia>, Failure> {
     if via == Some(Via::Fuse) {
         return Ok(None);
     }
@@ -229,7 +228,7 @@ pub fn by_kernel(args: &Args, attributes: Attributes) -> Result<Option<KernelVia
 }
 
 /// Returns the way to mount that the options ask for: by name, or because only one way has them.
-fn via(args: &Args) -> Result<Option<Via>, Failure> {
+pub fn via(args: &Args) -> Result<Option<Via>, Failure> {
     if !args.image.objects.dirs.is_empty() {
         return match args.via {
             Some(Via::Kernel) => Err(Failure::Usage(

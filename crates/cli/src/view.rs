@@ -14,34 +14,25 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-/// Returns true if a file is a source of trees, and no image of EROFS.
+/// Returns the name of a file's kind if it is a source of trees, and no image of EROFS.
 ///
 /// # Errors
 /// A file whose compression is damaged.
-pub fn is_source(path: &Path) -> Result<bool, Failure> {
+pub fn kind(path: &Path) -> Result<Option<&'static str>, Failure> {
     // The reader of images tells what is wrong with a file that cannot be opened.
-    let Ok(file) = File::open(path) else { return Ok(false) };
+    let Ok(file) = File::open(path) else { return Ok(None) };
     if looks_like_layout(path) {
-        return Ok(true);
+        return Ok(Some("oci"));
     }
     let is_file = |kind: FileType| kind.is_file() || kind.is_block_device();
     if !file.metadata().is_ok_and(|found| is_file(found.file_type())) {
-        return Ok(false);
+        return Ok(None);
     }
     let mut magic = [0; 4];
     if file.read_exact_at(&mut magic, SUPERBLOCK_OFF).is_ok() && magic == MAGIC.to_le_bytes() {
-        return Ok(false);
+        return Ok(None);
     }
-    let kind = kiln_source::kind_of(path, &SourceOptions::default());
-    kind.map(|kind| kind.is_some()).map_err(failed)
-}
-
-/// Returns the name of a source's kind.
-pub fn kind(path: &Path) -> Option<&'static str> {
-    if looks_like_layout(path) {
-        return Some("oci");
-    }
-    kiln_source::kind_of(path, &SourceOptions::default()).ok().flatten()
+    kiln_source::kind_of(path, &SourceOptions::default()).map_err(failed)
 }
 
 /// Returns an image of a source, whose contents stay where they are. What is found out about an archive is kept in the

@@ -9,7 +9,6 @@ use crate::process::work::WorkArgs;
 use crate::root_hash::{self, verify_all};
 use crate::update::lost::lost_generations;
 use crate::verity::verify::ReportJson as TreeJson;
-use crate::view;
 use kiln_read::{CheckProblem, CheckReport, Defect, Finding, Image, ImageOptions, ReadError};
 use kiln_sink::Selection;
 use kiln_verity::UnverifiedTree;
@@ -66,10 +65,10 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     let report = image.check_with(args.work.threads(), &|bytes| meter.advance(bytes));
     drop(meter);
-    let is_view = args.image.is_view()?;
+    let kind = args.image.view_kind()?;
     let mut report = report.map_err(|source| match source {
         // Readers of other formats stop at damage.
-        ReadError::Io { .. } if is_view => Failure::Unsound { image: args.image.image.clone(), source },
+        ReadError::Io { .. } if kind.is_some() => Failure::Unsound { image: args.image.image.clone(), source },
         source => args.image.failure(source),
     })?;
     if args.no_sbcrc
@@ -81,7 +80,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let verified = (!trees.is_empty()).then(|| verified().collect());
         print_document(&ReportJson { verified, ..ReportJson::new(&report, lost.as_deref()) })?;
     } else {
-        tell(args, &report);
+        tell(args, &report, kind);
     }
     Ok(if report.problem_count == 0 && lost.is_none() { Exit::Done } else { Exit::ErrorsFound })
 }
@@ -120,7 +119,7 @@ fn is_checksum(problem: &CheckProblem) -> bool {
     matches!(&**defect, Defect::Field(error) if error.record == "erofs_super_block" && error.field == "checksum")
 }
 
-fn tell(args: &Args, report: &CheckReport) {
+fn tell(args: &Args, report: &CheckReport, kind: Option<&str>) {
     let image = args.image.image.display();
     for problem in &report.problems {
         note(format_args!("{image}: {problem}"));
@@ -146,7 +145,7 @@ fn tell(args: &Args, report: &CheckReport) {
     if *problem_count == 0 {
         match args.image.verified.is_given() {
             true => note(format_args!("{image}: all of it is what the root hash names; metadata: consistent")),
-            false => match view::kind(&args.image.image).filter(|_| args.image.is_view().unwrap_or(false)) {
+            false => match kind {
                 Some(kind) => note(format_args!("{image}: all contents could be read; {}", proof_of_source(kind))),
                 None => note(format_args!("{image}: {}", Proof { report, objects: &args.image.objects })),
             },

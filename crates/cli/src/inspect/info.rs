@@ -8,7 +8,6 @@ use crate::console::text;
 use crate::exit::{Exit, Failure};
 use crate::image::ImageArgs;
 use crate::process::threads::ThreadsArgs;
-use crate::view;
 use kiln_format::Algorithm;
 use kiln_read::Image;
 use serde::Serialize;
@@ -44,7 +43,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let image = args.image.open_metadata()?;
-    if let Some(kind) = view::kind(&args.image.image).filter(|_| args.image.is_view().unwrap_or(false)) {
+    if let Some(kind) = args.image.view_kind()? {
         return tell_source(args, kind, image.superblock().inos);
     }
     let mut info = Info::new(&image);

@@ -49,8 +49,8 @@ const COMPOSEFS: &str = "composefs.";
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.layer.build_args.check()?;
     args.layer.work.apply_nice()?;
-    let is_same = |found: std::io::Result<PathBuf>| found.ok() == args.out.canonicalize().ok() && args.out.exists();
-    if args.layer.tag.is_none() && is_same(args.layout.canonicalize()) {
+    let place = |path: &PathBuf| path.canonicalize().ok();
+    if args.layer.tag.is_none() && place(&args.out).is_some_and(|out| place(&args.layout) == Some(out)) {
         return Err(Failure::Usage(format!(
             "{}: the converted image would take the name of the original here: give it another one with --tag",
             args.out.display()

@@ -83,8 +83,7 @@ impl BuildArgs {
     /// # Errors
     /// A kernel that lacks what every image needs.
     pub fn check(&self) -> Result<(), Failure> {
-        let choices = self.choices();
-        choices.build_options().map(drop).map_err(|error| refusal(&error, &choices))
+        check(&self.choices())
     }
 
     /// Returns the choices that these options make.
@@ -93,12 +92,16 @@ impl BuildArgs {
     }
 }
 
+fn check(choices: &Choices) -> Result<(), Failure> {
+    choices.build_options().map(drop).map_err(|error| refusal(&error, choices))
+}
+
 /// Returns a packer with few choices.
 ///
 /// # Errors
 /// Choices that exclude each other; `SOURCE_DATE_EPOCH` that is no number.
 pub fn packer(choices: Choices, work: &WorkArgs, keep_going: bool, signals: &Signals) -> Result<Packer, Failure> {
-    choices.build_options().map_err(|error| refusal(&error, &choices))?;
+    check(&choices)?;
     let mut packer = Packer::new().choices(choices).threads(work.threads()).stop(Arc::clone(signals.stop()));
     if let Some(secs) = source_date_epoch()? {
         packer = packer.source_date_epoch(secs);

@@ -83,7 +83,7 @@ impl Keeper {
     /// Mounts the image, opens the gate for the program, and serves the image until the program ends.
     fn serve(self, program: Pid, waiting: Waiting, opener: &PipeWriter) -> Result<Exit, Failure> {
         let open = || (&*opener).write_all(b"x").map_err(Failure::of_run("start the command"));
-        if mount::by_kernel(&self.mount, Attributes::default())?.is_some() {
+        if mount::by_kernel(&self.mount, mount::via(&self.mount)?, Attributes::default())?.is_some() {
             open()?;
             return waiting.until_end(program).map(Exit::Command).map_err(Failure::of_run("wait for the command"));
         }

@@ -48,10 +48,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let behind = if args.discard_tail { BehindImage::Anything } else { BehindImage::OwnRemains };
     let refuse =
         || Failure::Usage(format!("{}: was never updated: there is nothing to go back to", args.image.display()));
-    let image = ImageArgs { image: args.image.clone(), ..ImageArgs::default() };
-    let found = find_generations(&image.source()?).map_err(|error| image.failure(error))?;
-    if args.generation.is_none() && found.whole.len() < 2 && found.damage.is_none() {
-        return Err(refuse());
+    if args.generation.is_none() {
+        let image = ImageArgs { image: args.image.clone(), ..ImageArgs::default() };
+        let found = find_generations(&image.source()?).map_err(|error| image.failure(error))?;
+        if found.whole.len() < 2 && found.damage.is_none() {
+            return Err(refuse());
+        }
     }
     let changing = Changing::begin(&args.verity, &args.image, &file)?;
     let update = Update::begin(changing.target()?, behind).map_err(fail)?;
