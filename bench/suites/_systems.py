@@ -30,6 +30,7 @@ while True:
         m[at] = 1
     told = told or print("ready", flush=True) is None
     time.sleep(0.05)"""
+LONGEST_S = 60  # of a start
 MEMORY_WAIT = Column("memory_wait_s", "waiting for memory", "s")
 IO_WAIT = Column("io_wait_s", "waiting for the disk", "s")
 
@@ -107,11 +108,18 @@ def waited() -> dict[str, float]:
 
 
 def start(one: Mount, command: Sequence[str], group: Path | None = None) -> Run:
-    """Starts a program cold in a chroot, and returns a run with the pressure of the whole system."""
+    """Starts a program cold in a chroot, and returns a run with the pressure of the whole system. Raises Failed if it
+    takes over a minute, as it can while all memory is taken from one program to be given to another."""
     machine.drop_caches()
-    wake("chroot", "sh")
-    before = waited()
-    run = one.client(disks.within(group, ["chroot", str(one.root), *command]), cwd=Path("/"))
+    wake("chroot", "sh", "timeout")
+    before, began = waited(), time.monotonic()
+    limited = ["timeout", "--signal=KILL", str(LONGEST_S), "chroot", str(one.root), *command]
+    try:
+        run = one.client(disks.within(group, limited), cwd=Path("/"))
+    except Failed:
+        if time.monotonic() - began >= LONGEST_S:
+            raise Failed(f"not done within {LONGEST_S} s") from None
+        raise
     return {**run, **{key: value - before[key] for key, value in waited().items()}}
 
 
