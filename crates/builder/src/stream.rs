@@ -8,7 +8,6 @@ mod divider;
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use crate::context::Context;
@@ -33,6 +32,7 @@ use crate::store::{Store, StoredTree, with_store};
 use crate::write::superblock::Header;
 use divider::{Arrival, Divider};
 use kiln_format::compr_cfg::ComprCfgs;
+use kiln_parallel::channel::{self, Receiver, Sender};
 use kiln_parallel::ordered::{self, Costed};
 use kiln_tree::{Intake, Kind, Tree};
 
@@ -72,7 +72,7 @@ pub fn store_stream<T: Send, E: Send>(
     let survey = Survey::of_stream(format);
     let outcome = with_store(&survey, data, 0, context, |store| {
         thread::scope(|scope| {
-            let (send, receive) = sync_channel(GROUPS);
+            let (send, receive) = channel::bounded(GROUPS);
             let scanner = move || run_scan(scan, format, send);
             let failed = |source| BuildError::Write { action: "start a thread", source };
             let scanner = thread::Builder::new().spawn_scoped(scope, scanner).map_err(failed)?;
@@ -103,7 +103,7 @@ pub fn store_stream<T: Send, E: Send>(
 fn run_scan<T, E>(
     scan: impl FnOnce(&mut dyn Intake) -> Result<T, E>,
     format: &Format,
-    send: SyncSender<Vec<Arrival>>,
+    send: Sender<Vec<Arrival>>,
 ) -> Result<T, E> {
     let mut divider = Divider::new(format, send);
     let found = scan(&mut divider)?;
@@ -134,7 +134,7 @@ impl Taken<'_, '_, '_, '_> {
             Arrival::Piece(_, text) => PIECE_COST + text.len() as u64,
             Arrival::File(..) | Arrival::Lost(_) => PIECE_COST,
         };
-        let arrivals = receive.into_iter().flatten().map(|job| Costed { cost: cost(&job), job });
+        let arrivals = receive.flatten().map(|job| Costed { cost: cost(&job), job });
         let worker = || {
             let mut looker = Looker::new(format);
             Ok(move |arrival| {

@@ -3,11 +3,11 @@
 use kiln_mount::fuse::{self, FuseOptions};
 use kiln_mount::kernel::{self, KernelVia};
 use kiln_mount::{MountError, check_free};
+use kiln_parallel::channel;
 use kiln_read::ImageSources;
 use std::io::{self, PipeWriter};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use crate::error::Error;
@@ -126,7 +126,7 @@ impl FuseServer {
     fn start(sources: ImageSources, image: &Path, dir: &Path) -> Result<Self, MountError> {
         let failed = |source: io::Error| MountError::Fuse { path: dir.to_owned(), source };
         let (read_end, stop) = io::pipe().map_err(failed)?;
-        let (ready, is_ready) = mpsc::channel();
+        let (ready, is_ready) = channel::bounded(1);
         let options = FuseOptions { fsname: image.display().to_string(), ..FuseOptions::default() };
         let place = dir.to_owned();
         let serve = move || {
@@ -137,8 +137,8 @@ impl FuseServer {
         let server = FuseServer { thread, stop };
         // The sender is gone without a word if the server has failed.
         match is_ready.recv() {
-            Ok(()) => Ok(server),
-            Err(_) => Err(server.end(dir).err().unwrap_or_else(|| failed(io::Error::other("the server has ended")))),
+            Some(()) => Ok(server),
+            None => Err(server.end(dir).err().unwrap_or_else(|| failed(io::Error::other("the server has ended")))),
         }
     }
 

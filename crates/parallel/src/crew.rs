@@ -6,9 +6,9 @@
 
 use crate::locks::{lock, wait};
 use crate::threads::Threads;
-use std::collections::{BTreeMap, VecDeque};
+use crate::turns::{Bringer, Turns};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
@@ -59,9 +59,7 @@ impl<J> Drop for CloseOnDrop<'_, J> {
 /// Workers of one call of [`with_crew`].
 pub struct Crew<'a, J, R, E> {
     shared: &'a Shared<J>,
-    results: mpsc::Receiver<(u64, Outcome<R, E>)>,
-    /// Results that came before their turn.
-    early: BTreeMap<u64, Outcome<R, E>>,
+    results: &'a Turns<Outcome<R, E>>,
     /// Costs of jobs whose results were not taken, in order.
     costs: VecDeque<u64>,
     held: u64,
@@ -93,20 +91,12 @@ impl<J, R, E> Crew<'_, J, R, E> {
     /// # Panics
     /// With the panic of the worker.
     pub fn take(&mut self) -> Option<Result<R, E>> {
-        let seq = self.next - self.costs.len() as u64;
         self.held -= self.costs.pop_front()?;
         if let Some(worker) = &mut self.alone {
             let (_, job) = self.shared.take()?;
             return Some(worker(job));
         }
-        let outcome = loop {
-            if let Some(outcome) = self.early.remove(&seq) {
-                break outcome;
-            }
-            let (number, outcome) = self.results.recv().ok()?;
-            self.early.insert(number, outcome);
-        };
-        Some(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
+        Some(self.results.next()?.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 }
 
@@ -129,18 +119,17 @@ where
     W: FnMut(J) -> Result<R, E>,
 {
     let queue = Mutex::new(Queue { jobs: VecDeque::new(), is_closed: false });
-    let shared = Shared { queue, added: Condvar::new() };
+    let (shared, results) = (Shared { queue, added: Condvar::new() }, Turns::new());
     thread::scope(|scope| {
         let closer = CloseOnDrop(&shared);
-        let (send, results) = mpsc::channel();
         let count = (0..threads.count()).map_while(|_| {
-            let (shared, make_worker, send) = (&shared, &make_worker, send.clone());
-            thread::Builder::new().spawn_scoped(scope, move || serve(shared, make_worker, &send)).ok()
+            let (shared, make_worker, bringer) = (&shared, &make_worker, results.bringer());
+            thread::Builder::new().spawn_scoped(scope, move || serve(shared, make_worker, &bringer)).ok()
         });
         let has_threads = count.count() > 0;
         let alone = if has_threads { None } else { Some(Box::new(make_worker()?) as Alone<'_, J, R, E>) };
-        let (early, costs) = (BTreeMap::new(), VecDeque::new());
-        let mut crew = Crew { shared: &shared, results, early, costs, held: 0, budget, next: 0, alone };
+        let costs = VecDeque::new();
+        let mut crew = Crew { shared: &shared, results: &results, costs, held: 0, budget, next: 0, alone };
         let outcome = work(&mut crew);
         drop(closer);
         outcome
@@ -148,11 +137,8 @@ where
 }
 
 /// Takes jobs until the queue is closed.
-fn serve<J, R, E, W>(
-    shared: &Shared<J>,
-    make_worker: &impl Fn() -> Result<W, E>,
-    send: &mpsc::Sender<(u64, Outcome<R, E>)>,
-) where
+fn serve<J, R, E, W>(shared: &Shared<J>, make_worker: &impl Fn() -> Result<W, E>, results: &Bringer<'_, Outcome<R, E>>)
+where
     W: FnMut(J) -> Result<R, E>,
 {
     let mut worker = None;
@@ -164,9 +150,7 @@ fn serve<J, R, E, W>(
             };
             worker(job)
         }));
-        if send.send((seq, outcome)).is_err() {
-            return;
-        }
+        results.bring(seq, outcome);
     }
 }
 

@@ -7,13 +7,11 @@
 //! jobs run on the calling thread, as the reference.
 
 use crate::locks::{lock, wait};
-use std::collections::BTreeMap;
+use crate::threads::Threads;
+use crate::turns::{Bringer, Turns};
 use std::panic::resume_unwind;
-use std::sync::mpsc;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
-
-use crate::threads::Threads;
 
 /// Job and its cost, in the unit of the budget, until its result is consumed.
 pub struct Costed<J> {
@@ -49,27 +47,25 @@ where
         }
         return Ok(());
     }
-    let gate = Gate::new(jobs, budget);
-    let (send, receive) = mpsc::channel();
+    let (gate, results) = (Gate::new(jobs, budget), Turns::new());
     thread::scope(|scope| {
         // If the system has no more threads, fewer are used.
         let workers: Vec<_> = (0..count)
             .map_while(|_| {
-                let (gate, make_worker, send) = (&gate, &make_worker, send.clone());
+                let (gate, make_worker, bringer) = (&gate, &make_worker, results.bringer());
                 let work = move || {
                     // A panicking worker must not leave the others waiting for its job's budget.
                     let closer = CloseOnPanic(gate);
-                    work(gate, make_worker, &send);
+                    work(gate, make_worker, &bringer);
                     drop(closer);
                 };
                 thread::Builder::new().spawn_scoped(scope, work).ok()
             })
             .collect();
-        drop(send);
         if workers.is_empty() {
             return alone(&gate, &make_worker, &mut consume);
         }
-        let outcome = in_order(&gate, &receive, &mut consume);
+        let outcome = in_order(&gate, &results, &mut consume);
         gate.close();
         for worker in workers {
             worker.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -97,7 +93,6 @@ where
 
 /// Finished job.
 struct Done<R> {
-    seq: u64,
     cost: u64,
     result: R,
 }
@@ -105,7 +100,7 @@ struct Done<R> {
 fn work<J, R, E, W>(
     gate: &Gate<impl Iterator<Item = Costed<J>>>,
     make_worker: &impl Fn() -> Result<W, E>,
-    send: &mpsc::Sender<Done<Result<R, E>>>,
+    results: &Bringer<'_, Done<Result<R, E>>>,
 ) where
     W: FnMut(J) -> Result<R, E>,
 {
@@ -114,32 +109,24 @@ fn work<J, R, E, W>(
         Err(error) => {
             // The error becomes the result of this worker's next job.
             if let Some((seq, Costed { cost, .. })) = gate.next() {
-                let _ = send.send(Done { seq, cost, result: Err(error) });
+                results.bring(seq, Done { cost, result: Err(error) });
             }
             return;
         }
     };
     while let Some((seq, Costed { job, cost })) = gate.next() {
-        if send.send(Done { seq, cost, result: worker(job) }).is_err() {
-            return;
-        }
+        results.bring(seq, Done { cost, result: worker(job) });
     }
 }
 
 fn in_order<J, R, E>(
     gate: &Gate<impl Iterator<Item = Costed<J>>>,
-    receive: &mpsc::Receiver<Done<Result<R, E>>>,
+    results: &Turns<Done<Result<R, E>>>,
     consume: &mut impl FnMut(R) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut early = BTreeMap::new();
-    let mut turn = 0;
-    for done in receive {
-        early.insert(done.seq, done);
-        while let Some(done) = early.remove(&turn) {
-            consume(done.result?)?;
-            gate.release(done.cost);
-            turn += 1;
-        }
+    while let Some(done) = results.next() {
+        consume(done.result?)?;
+        gate.release(done.cost);
     }
     Ok(())
 }

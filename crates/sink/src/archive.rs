@@ -53,6 +53,7 @@ pub use report::{ExportReport, Loss, LossCount};
 pub use stream_compression::StreamCompression;
 
 use crate::{Selection, SinkError};
+use kiln_parallel::channel;
 use kiln_read::Image;
 use member::{Body, Links, Rules};
 use members::Members;
@@ -61,7 +62,6 @@ use pieces::Compressor;
 use reader::Reader;
 use std::io::{BufWriter, Write};
 use std::panic::resume_unwind;
-use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
 use window::Window;
 use writer::{ArchiveWriter, OneByOne};
@@ -138,9 +138,9 @@ impl Export<'_> {
             reader.count_names(members()?)?;
         }
         thread::scope(|scope| {
-            let (send_window, windows) = sync_channel(1);
+            let (send_window, mut windows) = channel::bounded(1);
             // Buffers of written windows are used again.
-            let (send_memory, memory) = channel();
+            let (send_memory, memory) = channel::unbounded();
             let read = move || -> Result<(), SinkError> {
                 while let Some(window) = reader.next(memory.try_recv().unwrap_or_default())? {
                     // Only fails after the writer has failed, and the writer reports why.
@@ -152,13 +152,15 @@ impl Export<'_> {
             };
             let reading = thread::Builder::new().spawn_scoped(scope, read);
             let reading = reading.map_err(|error| SinkError::Start("a thread", error))?;
-            let written = windows.into_iter().try_for_each(|mut window: Window| {
+            let written = windows.try_for_each(|mut window: Window| {
                 note(&mut window, out);
                 writer.window(&window, out)?;
                 // Only fails once the reader has ended.
                 let _ = send_memory.send(window.contents);
                 Ok(())
             });
+            // After an error nobody takes the reader's windows any more: it must not wait for room.
+            drop(windows);
             let read = reading.join().unwrap_or_else(|panic| resume_unwind(panic));
             written.and(read)?;
             writer.finish(out)

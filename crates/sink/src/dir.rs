@@ -22,12 +22,10 @@ pub use lost::LostContents;
 
 use crate::{Selection, SinkError};
 use crew::Crew;
+use kiln_parallel::channel::{Receiver, bounded};
 use kiln_read::{Image, Nid};
-use parking_lot::Mutex;
 use run::Extraction;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use walk::Walker;
 use work::Job;
@@ -153,15 +151,12 @@ pub fn extract(
 /// Runs `walk` on this thread, and the jobs that it sends on worker threads.
 fn work<'a>(run: &'a Extraction<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
     let crew = Crew::new(run.options.threads);
-    let (sender, receiver) = sync_channel(crew.queue_len);
+    let (sender, receiver) = bounded(crew.queue_len);
     let mut walker = Walker::new(run, sender);
     thread::scope(|scope| {
-        // Only the workers own the receiver, so that the walker does not block if all of them are
-        // gone.
-        let receiver = Arc::new(Mutex::new(receiver));
         for count in 0..crew.workers {
-            let receiver = Arc::clone(&receiver);
-            let started = thread::Builder::new().spawn_scoped(scope, move || work_all(run, &receiver));
+            let receiver = receiver.clone();
+            let started = thread::Builder::new().spawn_scoped(scope, move || work_all(run, receiver));
             match started {
                 // Fewer threads than requested are enough.
                 Err(_) if count > 0 => break,
@@ -169,6 +164,7 @@ fn work<'a>(run: &'a Extraction<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
                 Ok(_) => {}
             }
         }
+        // Only the workers have receivers now, so that the walker does not wait if all of them are gone.
         drop(receiver);
         walk(&mut walker);
         walker.hang_up();
@@ -177,14 +173,9 @@ fn work<'a>(run: &'a Extraction<'a>, walk: impl FnOnce(&mut Walker<'a>)) {
 }
 
 /// Runs jobs until the walker closes the queue.
-fn work_all(run: &Extraction<'_>, jobs: &Mutex<Receiver<Job>>) {
+fn work_all(run: &Extraction<'_>, jobs: Receiver<Job>) {
     let mut buffer = content::buffer();
-    loop {
-        // The guard is dropped before the job is done.
-        let job = jobs.lock().recv();
-        match job {
-            Ok(job) => work::work(run, job, &mut buffer),
-            Err(_) => return,
-        }
+    for job in jobs {
+        work::work(run, job, &mut buffer);
     }
 }

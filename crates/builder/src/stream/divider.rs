@@ -3,7 +3,6 @@
 use std::io::Read;
 use std::mem;
 use std::ops::Range;
-use std::sync::mpsc::SyncSender;
 
 use crate::format::Format;
 use crate::options::Dedupe;
@@ -13,6 +12,7 @@ use crate::plan::pieces::{self, FileFacts};
 use crate::read::{self, Hashes, ReadRequest, Role};
 use kiln_format::inode::EXTENDED_LEN;
 use kiln_format::xattr::BODY_HEADER_LEN;
+use kiln_parallel::channel::Sender;
 use kiln_tree::{ContentId, Incoming, Intake, IntakeError, NodeId};
 
 /// Bytes of text that are handed over at once, at least: small files one by one would cost a switch of threads each.
@@ -35,7 +35,7 @@ pub(super) enum Arrival {
 /// Divides the contents of files.
 pub(super) struct Divider<'a> {
     format: &'a Format,
-    send: SyncSender<Vec<Arrival>>,
+    send: Sender<Vec<Arrival>>,
     /// Arrivals that are handed over together, and their cost.
     group: Vec<Arrival>,
     group_len: usize,
@@ -45,7 +45,7 @@ pub(super) struct Divider<'a> {
 
 impl<'a> Divider<'a> {
     /// Creates a divider whose arrivals go to `send`.
-    pub(super) fn new(format: &'a Format, send: SyncSender<Vec<Arrival>>) -> Self {
+    pub(super) fn new(format: &'a Format, send: Sender<Vec<Arrival>>) -> Self {
         Self { format, send, group: Vec::new(), group_len: 0, count: 0 }
     }
 

@@ -19,6 +19,7 @@ use super::threads::leader_followers::LeaderFollowers;
 use super::threads::watched::{Watched, wait};
 use crate::{MountError, in_use, mount_source, unmount};
 use fuser::{Config, Session, SessionACL};
+use kiln_parallel::channel::{self, TimeoutError};
 use kiln_read::{ImageOptions, ImageSources, Latency, Opening, ReadPolicy};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -27,7 +28,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -180,7 +180,7 @@ type Running = Watched<io::Result<()>>;
 /// stopped or unmounted before. A separate thread asks: it would hang if the session did.
 fn answer(dir: &Path, session: &Running, stop: BorrowedFd<'_>) -> io::Result<Option<MountIdentity>> {
     let dir = dir.to_path_buf();
-    let (sender, answer) = mpsc::sync_channel(1);
+    let (sender, answer) = channel::bounded(1);
     thread::Builder::new().name("kiln-fuse-ready".into()).spawn(move || {
         // Kernels before 5.9 cannot: there, a server that is killed at this moment may hang.
         let _ = leave_descriptors();
@@ -189,9 +189,9 @@ fn answer(dir: &Path, session: &Running, stop: BorrowedFd<'_>) -> io::Result<Opt
     loop {
         match answer.recv_timeout(LOOK) {
             Ok(answer) => return Ok(Some(answer?)),
-            Err(RecvTimeoutError::Timeout) if wait(&[session.end(), stop], Some(Instant::now()))?.is_none() => {}
-            Err(RecvTimeoutError::Timeout) => return Ok(None),
-            Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("asking the mount panicked")),
+            Err(TimeoutError::Timeout) if wait(&[session.end(), stop], Some(Instant::now()))?.is_none() => {}
+            Err(TimeoutError::Timeout) => return Ok(None),
+            Err(TimeoutError::Disconnected) => return Err(io::Error::other("asking the mount panicked")),
         }
     }
 }

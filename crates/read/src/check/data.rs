@@ -5,10 +5,9 @@ use crate::error::ReadError;
 use crate::image::reader::Reader;
 use crate::map::extent::{Extent, ExtentKind};
 use kiln_format::Nid;
-use kiln_parallel::locks::lock;
+use kiln_parallel::channel::{Receiver, Sender, bounded};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 
 /// Decoded bytes of a batch, about: enough to hide the cost of the queue, few enough to spread
 /// large files over threads.
@@ -25,7 +24,7 @@ struct Batch {
 
 /// Queue of encoded extents that are to be decoded, and of objects that are to be verified.
 pub(super) struct DecodeQueue {
-    sender: SyncSender<Batch>,
+    sender: Sender<Batch>,
 }
 
 /// Collects the extents of one file.
@@ -34,9 +33,6 @@ pub(super) struct FileQueue<'q> {
     batch: Batch,
     len: u64,
 }
-
-/// A source has failed, for all threads.
-struct Stopped;
 
 impl DecodeQueue {
     pub(super) fn file(&self, path: &[u8], nid: Nid) -> FileQueue<'_> {
@@ -77,8 +73,7 @@ pub(super) fn with_decoders<T>(
     threads: usize,
     produce: impl FnOnce(&DecodeQueue) -> Result<T, ReadError>,
 ) -> Result<T, ReadError> {
-    let (sender, receiver) = sync_channel(threads * QUEUED);
-    let receiver = Arc::new(Mutex::new(receiver));
+    let (sender, receiver) = bounded(threads * QUEUED);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let decode = || {
@@ -107,10 +102,12 @@ pub(super) fn with_decoders<T>(
 fn decode_all(
     reader: Reader<'_>,
     problems: &Problems,
-    receiver: &Mutex<Receiver<Batch>>,
+    receiver: &Receiver<Batch>,
     stop: &AtomicBool,
 ) -> Result<(), ReadError> {
-    while let Ok(batch) = next(receiver, stop) {
+    while !stop.load(Ordering::Relaxed)
+        && let Some(batch) = receiver.recv()
+    {
         for extent in &batch.extents {
             let result = match extent.kind {
                 ExtentKind::Object => reader.verify_object(batch.nid),
@@ -120,11 +117,4 @@ fn decode_all(
         }
     }
     Ok(())
-}
-
-fn next(receiver: &Mutex<Receiver<Batch>>, stop: &AtomicBool) -> Result<Batch, Stopped> {
-    if stop.load(Ordering::Relaxed) {
-        return Err(Stopped);
-    }
-    lock(receiver).recv().map_err(|_| Stopped)
 }

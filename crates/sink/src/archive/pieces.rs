@@ -3,10 +3,10 @@
 use super::stream_compression::StreamCompression;
 use crate::SinkError;
 use kiln_parallel::Threads;
+use kiln_parallel::channel::{self, Sender};
 use kiln_parallel::ordered::{self, Costed};
 use std::io::{self, ErrorKind, Write};
 use std::panic::resume_unwind;
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 /// Compression of a stream.
@@ -25,7 +25,7 @@ impl Compressor {
         produce: impl FnOnce(&mut dyn Write) -> Result<T, SinkError> + Send,
     ) -> Result<T, SinkError> {
         let Self { compression, level, threads } = *self;
-        let (sender, receiver) = sync_channel(1);
+        let (sender, receiver) = channel::bounded(1);
         let piece_len = compression.piece_len();
         thread::scope(|scope| {
             let work = move || {
@@ -36,7 +36,7 @@ impl Compressor {
             };
             let producer = thread::Builder::new().spawn_scoped(scope, work);
             let producer = producer.map_err(|error| SinkError::Start("a thread", error))?;
-            let jobs = receiver.into_iter().map(|piece: Vec<u8>| Costed { cost: piece.len() as u64, job: piece });
+            let jobs = receiver.map(|piece: Vec<u8>| Costed { cost: piece.len() as u64, job: piece });
             let compress = || {
                 let failed = |error| SinkError::Start("the compressor", error);
                 Ok(move |piece: Vec<u8>| compression.compress(level, &piece).map_err(failed))
@@ -58,7 +58,7 @@ impl Compressor {
 struct Pieces {
     piece: Vec<u8>,
     piece_len: usize,
-    sender: SyncSender<Vec<u8>>,
+    sender: Sender<Vec<u8>>,
 }
 
 impl Pieces {

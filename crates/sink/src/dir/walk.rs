@@ -7,18 +7,18 @@ use super::work::{Job, Large, RANGE_LEN};
 use crate::SinkError;
 use crate::selection::{Resolved, Start, components, is_within};
 use kiln_format::inode::FileType;
+use kiln_parallel::channel::Sender;
 use kiln_read::{Inode, Nid, ReadError, WalkEntry};
 use rustix::fs::OFlags;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 /// The walk, on one thread.
 pub(super) struct Walker<'a> {
     run: &'a Extraction<'a>,
     /// `None` once the walk has ended.
-    jobs: Option<SyncSender<Job>>,
+    jobs: Option<Sender<Job>>,
     /// Directories from the root to the current one.
     ancestors: Vec<Ancestor>,
     /// Path of the current directory; the path of each ancestor is a prefix of it.
@@ -54,7 +54,7 @@ struct MadeDir {
 }
 
 impl<'a> Walker<'a> {
-    pub(super) fn new(run: &'a Extraction<'a>, jobs: SyncSender<Job>) -> Self {
+    pub(super) fn new(run: &'a Extraction<'a>, jobs: Sender<Job>) -> Self {
         Self {
             run,
             jobs: Some(jobs),

@@ -7,13 +7,13 @@
 //! connection (rule 6 of [`super`]).
 use crate::fuse::mount_identity::MountIdentity;
 use crate::fuse::threads::descriptors::leave_descriptors;
+use kiln_parallel::channel::{self, Receiver, Sender};
 use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom, openat, seek};
 use rustix::io::Errno;
 use std::io;
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(in crate::fuse) struct ReaddirThread {
 }
 
 /// Sender of ranges to the thread, each with a channel for its result.
-type Ranges = SyncSender<(DirRange, SyncSender<Progress>)>;
+type Ranges = Sender<(DirRange, Sender<Progress>)>;
 
 #[derive(Default)]
 struct ThreadState {
@@ -82,8 +82,8 @@ impl ReaddirThread {
     }
 
     fn start(&self) -> io::Result<Ranges> {
-        let (ranges, received) = mpsc::sync_channel(1);
-        let (ready, is_ready) = mpsc::sync_channel(1);
+        let (ranges, received) = channel::bounded(1);
+        let (ready, is_ready) = channel::bounded(1);
         let state = Arc::clone(&self.state);
         thread::Builder::new().name("kiln-dentries".into()).spawn(move || {
             let unshared = leave_descriptors();
@@ -93,7 +93,7 @@ impl ReaddirThread {
                 list_ranges(&received, &state);
             }
         })?;
-        is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("its thread has ended")))?;
+        is_ready.recv().unwrap_or_else(|| Err(io::Error::other("its thread has ended")))?;
         Ok(ranges)
     }
 
@@ -103,7 +103,7 @@ impl ReaddirThread {
         if self.state.is_lost.load(Ordering::Relaxed) || self.state.is_busy.swap(true, Ordering::Acquire) {
             return None;
         }
-        let (done, is_done) = mpsc::sync_channel(1);
+        let (done, is_done) = channel::bounded(1);
         self.ranges()?.try_send((range, done)).ok()?;
         is_done.recv_timeout(LIST_TIMEOUT).ok()
     }
@@ -114,14 +114,14 @@ impl ReaddirThread {
     }
 }
 
-fn list_ranges(ranges: &Receiver<(DirRange, SyncSender<Progress>)>, state: &ThreadState) {
+fn list_ranges(ranges: &Receiver<(DirRange, Sender<Progress>)>, state: &ThreadState) {
     let mut buf = Box::new_uninit_slice(BUF_LEN);
-    while let Ok((range, done)) = ranges.recv() {
+    while let Some((range, done)) = ranges.recv() {
         let listed = state.mount.get().map(|(dir, identity)| list(dir.join(&range.path), *identity, &range, &mut buf));
         // Before the result is sent: its receiver may send the next range at once.
         state.is_busy.store(false, Ordering::Release);
         match listed {
-            Some(Ok(progress)) => drop(done.send(progress)),
+            Some(Ok(progress)) => done.send(progress).unwrap_or_default(),
             // The user of the server may not be permitted to list every directory.
             Some(Err(Errno::ACCESS)) | None => {}
             Some(Err(error)) => {
