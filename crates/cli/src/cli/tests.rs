@@ -148,3 +148,19 @@ fn commands_in_documents_can_be_typed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count > 80, "{count}");
 }
+
+#[test]
+fn a_subcommand_alone_is_defined_as_among_all() {
+    let mut all = definition();
+    for (name, _) in STARTED_OFTEN {
+        let help = |command: &mut clap::Command| command.find_subcommand_mut(name).unwrap().render_help().to_string();
+        let mut alone = definition_with(OsStr::new(name)).unwrap();
+        assert_eq!(help(&mut alone), help(&mut all), "{name}");
+        let ids = |command: &clap::Command| {
+            let command = command.find_subcommand(name).unwrap();
+            command.get_arguments().map(|arg| arg.get_id().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(&alone), ids(&all), "{name}: hidden arguments, too");
+    }
+    assert!(definition_with(OsStr::new("pack")).is_none());
+}
