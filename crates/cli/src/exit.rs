@@ -90,6 +90,9 @@ pub enum Failure {
     /// A source could not be read, or is not a tree.
     #[error("{0}")]
     Source(SourceError),
+    /// A part of a source may not be read, and could be left out.
+    #[error("{0}: --keep-going packs the rest")]
+    Denied(Box<Failure>),
     /// Options do not suit a tree.
     #[error("{0}")]
     Policy(PolicyError),

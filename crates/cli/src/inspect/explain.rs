@@ -84,6 +84,11 @@ fn draw(
     mut explanation: Explanation<'_>,
     failure: impl Fn(ReadError) -> Failure,
 ) -> Result<Exit, Failure> {
+    // Other programs take a file for what its name says.
+    if let Some(other) = picture.extension().filter(|name| !name.eq_ignore_ascii_case("svg")) {
+        let (path, other) = (picture.display(), other.display());
+        return Err(Failure::Usage(format!("--picture {path}: the picture is SVG, not {other}: name it .svg")));
+    }
     let document = Document::create(picture, args.force)?;
     let pieces = explanation.by_ref().collect::<Result<Vec<_>, _>>().map_err(failure)?;
     document.finish(&picture::draw(&Bytes(path).lossy(), &pieces, &explanation.cost()))?;

@@ -4,7 +4,10 @@ use crate::exit::Failure;
 use crate::image::DEVICE_OPTION;
 use crate::process::signals::Signals;
 use kiln_builder::BuildError;
+use kiln_source::SourceError;
+use kiln_tree::ContentError;
 use kilnfs::Error;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// Returns the failure for an error of the library about the image or layout `image`.
@@ -26,6 +29,17 @@ pub fn failure(error: impl Into<Error>, signals: &Signals, image: &Path) -> Fail
         }
         (error, _) => Failure::Library(error),
     }
+}
+
+/// Adds to a failure how the rest of the source at `root` can be packed, if only a part of it may not be read.
+pub fn advised(failure: Failure, root: &Path) -> Failure {
+    let is_denied = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
+    let in_part = match &failure {
+        Failure::Source(SourceError::Unreadable(entry)) => entry.path != root && is_denied(&entry.source),
+        Failure::Build { source: BuildError::Read { source: ContentError::Io(error), .. }, .. } => is_denied(error),
+        _ => false,
+    };
+    if in_part { Failure::Denied(Box::new(failure)) } else { failure }
 }
 
 /// Returns the environment's latest time, in seconds since 1970.

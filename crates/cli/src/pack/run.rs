@@ -2,7 +2,7 @@
 
 use super::args::Args;
 use super::base::{StampsWanted, tell_stamps};
-use super::failure::failure;
+use super::failure::{advised, failure};
 use super::output::{Destination, Stream};
 use super::preset::PresetArg;
 use super::sources::Operands;
@@ -53,7 +53,7 @@ fn pack(args: &Args, operands: &Operands<'_>, image: &Path) -> Result<Exit, Fail
     if let Some(base) = &base {
         packer = packer.base(Arc::clone(base));
     }
-    let fail = |error| failure(error, &signals, image);
+    let fail = |error| advised(failure(error, &signals, image), source.path());
     if !quiet && let Some(stream) = operands.stream() {
         tell_spool(stream, packer.spools_because(&*source), args.out.spool.dir());
     }

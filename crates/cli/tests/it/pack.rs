@@ -577,6 +577,16 @@ fn unreadable_inputs_end_the_build_or_are_skipped() {
     let Ok(output) = pack(&[], "all") else { return skip("others may not run this program") };
     assert_eq!((output.status.code(), stderr(&output).contains("closed: ")), (Some(1), true), "{}", stderr(&output));
     assert!(names(&out).is_empty());
+    // The scan and the builder tell how the rest can be packed, unless nothing of the source may be read.
+    let advice = "--keep-going packs the rest";
+    assert!(stderr(&output).contains(advice), "{}", stderr(&output));
+    for (path, mode, is_advised) in
+        [("/closed", 0o755, true), ("", 0o000, false), ("", 0o755, true), ("/closed", 0, true)]
+    {
+        fs::set_permissions(format!("{root}{path}"), fs::Permissions::from_mode(mode)).unwrap();
+        let said = stderr(&pack(&[], "all").unwrap());
+        assert_eq!(said.contains(advice), is_advised, "{path} {mode:o}: {said}");
+    }
     let output = pack(&["--keep-going", "--json"], "some").unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("skipped: closed: "), "{}", stderr(&output));

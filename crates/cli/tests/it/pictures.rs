@@ -30,6 +30,8 @@ fn a_picture_shows_pieces_and_clusters() {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
     fails(&["explain", "--picture", &picture, &image, "small"], 1, "--force");
+    fails(&["explain", "--picture", &scratch.path("read.png"), &image, "small"], 2, "the picture is SVG, not png");
+    assert!(!scratch.names().contains(&"read.png".into()));
     stdout(&["explain", "--force", "--picture", &picture, &image, "small", "0+2"]);
     assert!(fs::read_to_string(&picture).unwrap().contains("small"));
     fails(&["explain", "--force", "--picture", &picture, &image, "none"], 1, "none");

@@ -55,6 +55,7 @@ impl ErrorJson {
             Failure::Command { program, .. } => at(program),
             Failure::Spool { dir, .. } => at(dir),
             Failure::Source(error) => self.source(error),
+            Failure::Denied(cause) => self.fill(cause),
             Failure::Build { image, source } => {
                 at(image);
                 self.build(source);
