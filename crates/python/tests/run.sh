@@ -45,7 +45,9 @@ fi
 
 # The tests run with the package that is installed, not with the sources beside them.
 cd "$package"
-"$work/venv/bin/maturin" build -q --profile "${KILN_WHEEL_PROFILE:-dev}" --interpreter "$work/venv/bin/python" --out "$work/wheels"
+profile=${KILN_WHEEL_PROFILE:-dev} features=()
+[ "$profile" != dev ] || features=(--features as-tested)
+"$work/venv/bin/maturin" build -q --profile "$profile" "${features[@]}" --interpreter "$work/venv/bin/python" --out "$work/wheels"
 pip install --no-deps "$work"/wheels/kilnfs-*.whl
 installed=$(cd / && "$work/venv/bin/python" -c 'import os, kilnfs; print(os.path.dirname(kilnfs.__file__))')
 "$work/venv/bin/python" -m pytest -q -p no:cacheprovider -c pyproject.toml --rootdir "$package" -o pythonpath= \
