@@ -10,7 +10,8 @@ target_dir=${CARGO_TARGET_DIR:-$PWD/target}
 tools=$target_dir/tools/zig
 [ -x "$tools/bin/python" ] || python3 -m venv "$tools"
 "$tools/bin/python" -c 'import ziglang' 2>/dev/null || "$tools/bin/pip" install --quiet ziglang
-# A C compiler for an architecture. zig has other names of targets than crates that call it.
+# A C compiler for an architecture. zig has other names of targets than crates that call it. No panic goes through C: its
+# functions need no tables for that.
 compiler() { # ARCH
     cat >"$tools/bin/cc-$1" <<END
 #!/bin/sh
@@ -18,7 +19,8 @@ for argument; do
     shift
     case \$argument in --target=*) ;; *) set -- "\$@" "\$argument" ;; esac
 done
-exec "$tools/bin/python" -m ziglang cc -target $1-linux-musl -fno-sanitize=undefined "\$@"
+exec "$tools/bin/python" -m ziglang cc -target $1-linux-musl -fno-sanitize=undefined \
+    -fno-unwind-tables -fno-asynchronous-unwind-tables "\$@"
 END
     printf '#!/bin/sh\nexec "%s" -m ziglang ar "$@"\n' "$tools/bin/python" >"$tools/bin/ar"
     chmod +x "$tools/bin/cc-$1" "$tools/bin/ar"
