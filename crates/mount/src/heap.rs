@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Length in bytes from which on a block has its own pages, which go back to the system when it is
 /// freed. Most extents are shorter: their memory is in the processor's caches, and is reused.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MMAP_THRESHOLD: i32 = 512 << 10;
 /// Bytes that may be free at the end of the heap.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 const TRIM_THRESHOLD: i32 = 1 << 20;
 /// Bytes of answers after which free pages in the middle of the heap go back to the system: extents
 /// of many lengths leave gaps. For that the allocator goes through all free memory, which takes a

@@ -2,8 +2,12 @@
 //!
 //! Builds get and free blocks of some MiB all the time: segments of text, and what they are compressed to. musl and
 //! mimalloc return such blocks to the system, and each page that comes back costs a fault. glibc keeps them.
+//!
+//! The longest blocks have mappings of their own, as with glibc: buffers of which little is used. mimalloc writes zeros
+//! over all of a block that it uses again for zeros, and so touches its pages.
 #![allow(unsafe_code)] // an allocator is unsafe to implement
 
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -64,6 +68,18 @@ impl Class {
     }
 }
 
+/// Returns true for blocks that are mapped: those that are longer than those of all classes.
+fn is_mapped(len: usize, align: usize) -> bool {
+    len > 1 << BITS.end && align <= ALIGN
+}
+
+/// Returns a mapping of zeros, or null.
+fn map(len: usize) -> *mut u8 {
+    let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: the system chooses a place where nothing is.
+    unsafe { mmap_anonymous(ptr::null_mut(), len, access, kind) }.map_or(ptr::null_mut(), <*mut _>::cast)
+}
+
 impl<A> KeptBlocks<A> {
     /// Returns an allocator over `inner` that keeps `most` bytes of free blocks at most.
     pub(super) const fn new(inner: A, most: usize) -> Self {
@@ -110,6 +126,9 @@ impl Free {
 // a class have its whole length, and all others are those of the other allocator.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for KeptBlocks<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout.size(), layout.align()) {
+            return map(layout.size());
+        }
         let Some(class) = Class::of(layout.size(), layout.align()) else {
             // SAFETY: the caller's promises.
             return unsafe { self.inner.alloc(layout) };
@@ -120,6 +139,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for KeptBlocks<A> {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_mapped(layout.size(), layout.align()) {
+            return map(layout.size());
+        }
         let Some(class) = Class::of(layout.size(), layout.align()) else {
             // SAFETY: the caller's promises.
             return unsafe { self.inner.alloc_zeroed(layout) };
@@ -139,13 +161,21 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for KeptBlocks<A> {
         if old.map(|class| class.idx) == new.map(|class| class.idx) && old.is_some() {
             return block;
         }
-        let Some(new) = new else {
+        let was_mapped = is_mapped(layout.size(), layout.align());
+        let new_len = match new {
+            // The other allocator would get new pages for it.
+            Some(new) => new.len,
+            None if is_mapped(new_size, layout.align()) && was_mapped => {
+                // SAFETY: the block is a whole mapping, which nothing else uses.
+                let moved = unsafe { mremap(block.cast(), layout.size(), new_size, MremapFlags::MAYMOVE) };
+                return moved.map_or(ptr::null_mut(), <*mut _>::cast);
+            }
+            None if is_mapped(new_size, layout.align()) || was_mapped => new_size,
             // SAFETY: the block has this layout; the length is the caller's.
-            return unsafe { self.inner.realloc(block, old.map_or(layout, Class::layout), new_size) };
+            None => return unsafe { self.inner.realloc(block, old.map_or(layout, Class::layout), new_size) },
         };
-        // The other allocator would get new pages for it.
         // SAFETY: the layout has the alignment of the old one, and a length that is not 0.
-        let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(new.len, layout.align())) };
+        let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(new_len, layout.align())) };
         if !moved.is_null() {
             // SAFETY: both blocks are as long as what is copied, and the old one is not used any more.
             unsafe {
@@ -157,6 +187,12 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for KeptBlocks<A> {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if is_mapped(layout.size(), layout.align()) {
+            // SAFETY: the block is a whole mapping, and is not used any more.
+            let unmapped = unsafe { munmap(block.cast(), layout.size()) };
+            debug_assert!(unmapped.is_ok());
+            return;
+        }
         let class = Class::of(layout.size(), layout.align());
         if class.is_some_and(|class| self.free().put(block, class)) {
             return;
@@ -211,6 +247,23 @@ mod tests {
             blocks.dealloc(longer, layout(3 * MIB));
             assert_eq!(blocks.free().len, 4 * MIB);
             assert_eq!(blocks.alloc(layout(2 * MIB)), second);
+        }
+    }
+
+    #[test]
+    fn the_longest_blocks_are_zeros_again_after_they_were_used() {
+        let blocks = KeptBlocks::new(System, 64 * MIB);
+        // SAFETY: each block is used and given back with the layout with which it was made, once.
+        unsafe {
+            for _ in 0..2 {
+                let block = blocks.alloc_zeroed(layout(17 * MIB + 1));
+                assert!(std::slice::from_raw_parts(block, 17 * MIB + 1).iter().all(|&byte| byte == 0));
+                block.write_bytes(7, 17 * MIB + 1);
+                let block = blocks.realloc(block, layout(17 * MIB + 1), 90 * MIB);
+                assert_eq!((*block, *block.add(17 * MIB), *block.add(17 * MIB + 1)), (7, 7, 0));
+                blocks.dealloc(block, layout(90 * MIB));
+            }
+            assert_eq!(blocks.free().len, 0);
         }
     }
 
