@@ -281,8 +281,8 @@ SUITE = Suite(
             published="P",
             note="Program, server, page cache and the eater of memory share a control group, without swap; each start "
             "has a fresh mount. The published memory was a phone's, filled until its compressed swap was full. "
-            "Waiting is that of the whole system. kiln mount has `--cache 4M`: with 16M, memory is short for all, and a "
-            "start takes over a minute.",
+            "Waiting is that of the whole system. kiln mount has `--cache 4M`: with 16M, memory is short for all, and "
+            "a start takes over a minute.",
         ),
         Table(
             "stalls",
