@@ -7,7 +7,8 @@ import resource
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,18 @@ def measure(
                     child.kill()
                     child.wait()
             raise
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[list[str]]:
+    """Yields what goes before a command to end it after so many seconds; that is a Failed which says so."""
+    began = time.monotonic()
+    try:
+        yield ["timeout", "--kill-after=5", str(seconds)]
+    except Failed:
+        if time.monotonic() - began >= seconds:
+            raise Failed(f"not done within {seconds} s") from None
+        raise
 
 
 def sync(path: Path) -> None:

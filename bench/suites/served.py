@@ -14,7 +14,7 @@ from pathlib import Path
 from lib import images, machine
 from lib.bench import Bench
 from lib.mounts import mount
-from lib.process import Failed, measure, quiet
+from lib.process import limited, measure, quiet
 from lib.programs import need
 from lib.results import Results
 from lib.suite import CPU, MEMORY, WALL, Plot, Row, Run, Suite, Table
@@ -52,11 +52,10 @@ def archive(bench: Bench, kind: str, tree: Path) -> Path:
 
 
 def reading(bench: Bench, names: list[str], readers: int) -> list[str]:
-    """Returns a command that reads files by some readers, by `cat`, which takes little CPU. It has a time limit."""
+    """Returns a command that reads files by some readers, by `cat`, which takes little CPU."""
     listed = bench.new("names")
     listed.write_bytes(b"".join(name.encode("utf-8", "surrogateescape") + b"\0" for name in names))
-    read = ["xargs", "-0", "-a", str(listed), "-n", str(FILES_EACH), "-P", str(readers), "cat"]
-    return ["timeout", str(LONGEST_S), *read]
+    return ["xargs", "-0", "-a", str(listed), "-n", str(FILES_EACH), "-P", str(readers), "cat"]
 
 
 def used(bench: Bench, server: str, file: Path, place: Path, use: str, names: list[str]) -> Run:
@@ -70,12 +69,8 @@ def used(bench: Bench, server: str, file: Path, place: Path, use: str, names: li
     }[use]()
 
     def work() -> float:
-        try:
-            return measure(command, cwd=place).cpu_s
-        except Failed as error:
-            if "exit code 124" in str(error):
-                raise Failed(f"not done within {LONGEST_S} s") from None
-            raise
+        with limited(LONGEST_S) as limit:
+            return measure([*limit, *command], cwd=place).cpu_s
 
     machine.drop_caches()
     with mount(server, file, place) as found:
