@@ -131,16 +131,7 @@ impl<T> Receiver<T> {
     /// Returns the next message, and waits for it. Returns `None` if no message and no sender is
     /// left.
     pub fn recv(&self) -> Option<T> {
-        let mut state = self.0.lock();
-        loop {
-            if let Some(message) = self.0.take(&mut state) {
-                return Some(message);
-            }
-            if state.senders == 0 {
-                return None;
-            }
-            state = wait(&self.0.added, state);
-        }
+        self.recv_until(None).ok()
     }
 
     /// Returns the next message if there is one.
@@ -153,7 +144,10 @@ impl<T> Receiver<T> {
     /// # Errors
     /// The time is over, or no message and no sender is left.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, TimeoutError> {
-        let end = Instant::now() + timeout;
+        self.recv_until(Some(Instant::now() + timeout))
+    }
+
+    fn recv_until(&self, end: Option<Instant>) -> Result<T, TimeoutError> {
         let mut state = self.0.lock();
         loop {
             if let Some(message) = self.0.take(&mut state) {
@@ -162,11 +156,11 @@ impl<T> Receiver<T> {
             if state.senders == 0 {
                 return Err(TimeoutError::Disconnected);
             }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(TimeoutError::Timeout);
-            }
-            state = self.0.added.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = match end.map(|end| end.saturating_duration_since(Instant::now())) {
+                None => wait(&self.0.added, state),
+                Some(Duration::ZERO) => return Err(TimeoutError::Timeout),
+                Some(left) => self.0.added.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
         }
     }
 }

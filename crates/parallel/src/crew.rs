@@ -4,12 +4,11 @@
 //! that finds its jobs while it works, and that may need the result of an earlier job before it can
 //! name the next one. The caller bounds the backlog: it takes results while [`Crew::is_full`].
 
-use crate::locks::{lock, wait};
+use crate::channel::{self, Receiver, Sender};
 use crate::threads::Threads;
 use crate::turns::{Bringer, Turns};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Condvar, Mutex};
 use std::thread;
 
 /// Result of a job, or the panic of its worker.
@@ -18,47 +17,11 @@ type Outcome<R, E> = thread::Result<Result<R, E>>;
 /// Worker on the calling thread.
 type Alone<'a, J, R, E> = Box<dyn FnMut(J) -> Result<R, E> + 'a>;
 
-/// Jobs that wait for a worker.
-struct Queue<J> {
-    jobs: VecDeque<(u64, J)>,
-    is_closed: bool,
-}
-
-struct Shared<J> {
-    queue: Mutex<Queue<J>>,
-    added: Condvar,
-}
-
-impl<J> Shared<J> {
-    fn take(&self) -> Option<(u64, J)> {
-        let mut queue = lock(&self.queue);
-        loop {
-            if let Some(job) = queue.jobs.pop_front() {
-                return Some(job);
-            }
-            if queue.is_closed {
-                return None;
-            }
-            queue = wait(&self.added, queue);
-        }
-    }
-}
-
-/// Closes the queue, so that workers end, however the caller ends.
-struct CloseOnDrop<'a, J>(&'a Shared<J>);
-
-impl<J> Drop for CloseOnDrop<'_, J> {
-    fn drop(&mut self) {
-        let mut queue = lock(&self.0.queue);
-        queue.is_closed = true;
-        queue.jobs.clear();
-        self.0.added.notify_all();
-    }
-}
-
 /// Workers of one call of [`with_crew`].
 pub struct Crew<'a, J, R, E> {
-    shared: &'a Shared<J>,
+    jobs: Sender<(u64, J)>,
+    /// Jobs that wait for a worker.
+    waiting: Receiver<(u64, J)>,
     results: &'a Turns<Outcome<R, E>>,
     /// Costs of jobs whose results were not taken, in order.
     costs: VecDeque<u64>,
@@ -73,8 +36,7 @@ pub struct Crew<'a, J, R, E> {
 impl<J, R, E> Crew<'_, J, R, E> {
     /// Gives a job to the workers. `cost` counts against the budget until the result is taken.
     pub fn submit(&mut self, job: J, cost: u64) {
-        lock(&self.shared.queue).jobs.push_back((self.next, job));
-        self.shared.added.notify_one();
+        self.jobs.send((self.next, job)).expect("the crew receives, too");
         self.next += 1;
         self.held += cost;
         self.costs.push_back(cost);
@@ -93,10 +55,17 @@ impl<J, R, E> Crew<'_, J, R, E> {
     pub fn take(&mut self) -> Option<Result<R, E>> {
         self.held -= self.costs.pop_front()?;
         if let Some(worker) = &mut self.alone {
-            let (_, job) = self.shared.take()?;
+            let (_, job) = self.waiting.try_recv()?;
             return Some(worker(job));
         }
         Some(self.results.next()?.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}
+
+/// Workers end with the jobs that they have begun, however the caller ends.
+impl<J, R, E> Drop for Crew<'_, J, R, E> {
+    fn drop(&mut self) {
+        while self.waiting.try_recv().is_some() {}
     }
 }
 
@@ -118,31 +87,30 @@ where
     E: Send,
     W: FnMut(J) -> Result<R, E>,
 {
-    let queue = Mutex::new(Queue { jobs: VecDeque::new(), is_closed: false });
-    let (shared, results) = (Shared { queue, added: Condvar::new() }, Turns::new());
+    let results = Turns::new();
     thread::scope(|scope| {
-        let closer = CloseOnDrop(&shared);
+        let (jobs, waiting) = channel::unbounded();
         let count = (0..threads.count()).map_while(|_| {
-            let (shared, make_worker, bringer) = (&shared, &make_worker, results.bringer());
-            thread::Builder::new().spawn_scoped(scope, move || serve(shared, make_worker, &bringer)).ok()
+            let (waiting, make_worker, bringer) = (waiting.clone(), &make_worker, results.bringer());
+            thread::Builder::new().spawn_scoped(scope, move || serve(waiting, make_worker, &bringer)).ok()
         });
         let has_threads = count.count() > 0;
         let alone = if has_threads { None } else { Some(Box::new(make_worker()?) as Alone<'_, J, R, E>) };
         let costs = VecDeque::new();
-        let mut crew = Crew { shared: &shared, results: &results, costs, held: 0, budget, next: 0, alone };
-        let outcome = work(&mut crew);
-        drop(closer);
-        outcome
+        work(&mut Crew { jobs, waiting, results: &results, costs, held: 0, budget, next: 0, alone })
     })
 }
 
-/// Takes jobs until the queue is closed.
-fn serve<J, R, E, W>(shared: &Shared<J>, make_worker: &impl Fn() -> Result<W, E>, results: &Bringer<'_, Outcome<R, E>>)
-where
+/// Takes jobs until the crew ends.
+fn serve<J, R, E, W>(
+    waiting: Receiver<(u64, J)>,
+    make_worker: &impl Fn() -> Result<W, E>,
+    results: &Bringer<'_, Outcome<R, E>>,
+) where
     W: FnMut(J) -> Result<R, E>,
 {
     let mut worker = None;
-    while let Some((seq, job)) = shared.take() {
+    for (seq, job) in waiting {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let worker = match &mut worker {
                 Some(worker) => worker,
