@@ -1,9 +1,8 @@
-//! Contents that a decoder produces only front to back.
+//! Long contents that a decoder produces only front to back.
 //!
-//! Callers read at any offset, and several threads may read a large file at once. Short contents
-//! are decoded into memory each time they are opened. Long ones are decoded once, by the first
-//! thread that opens them, into an unnamed file that all long contents of an archive share; other
-//! threads that open the same contents wait for it.
+//! Callers read at any offset, and several threads may read a large file at once. So contents are
+//! decoded once, by the first thread that opens them, into an unnamed file that all contents of an
+//! archive share; other threads that open the same contents wait for it.
 
 use flate2::Crc;
 use kiln_tree::{Content, ContentError};
@@ -14,12 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::in_memory::InMemory;
 use crate::input::shared_error::SharedError;
 use crate::input::spool::SpoolPlace;
 
-/// Maximum length in bytes of contents that are decoded into memory.
-pub(crate) const IN_MEMORY_MAX_LEN: u64 = 1 << 20;
 /// Length in bytes of the buffer for decoding.
 const PIECE_LEN: usize = 1 << 18;
 
@@ -116,7 +112,7 @@ pub(crate) struct DecodedContents<S> {
 }
 
 impl<S: Streams> DecodedContents<S> {
-    /// Creates the contents of `streams`; long ones are spooled in `place`.
+    /// Creates the contents of `streams`, which are spooled in `place`.
     pub(crate) fn new(streams: S, place: SpoolPlace) -> Self {
         let decoded = (0..streams.count()).map(|_| OnceLock::new()).collect();
         Self { streams, place, spool: OnceLock::new(), spool_end: AtomicU64::new(0), decoded }
@@ -129,9 +125,6 @@ impl<S: Streams> DecodedContents<S> {
     /// the spool.
     pub(crate) fn open(&self, idx: usize) -> io::Result<Box<dyn Content>> {
         let plain = self.streams.plain(idx);
-        if plain.len <= IN_MEMORY_MAX_LEN {
-            return Ok(Box::new(InMemory(plain.decode_to_vec(&mut *self.streams.decoder(idx)?)?)));
-        }
         let start = match self.decoded[idx].get_or_init(|| self.decode(idx, plain).map_err(SharedError::from)) {
             Ok(start) => *start,
             Err(error) => return Err(error.clone().into()),
@@ -216,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_decoded_once_for_all_threads() {
+    fn texts_are_decoded_once_for_all_threads() {
         let texts: Vec<Vec<u8>> =
             [3, 1 << 20, 1 << 21].iter().map(|len| (0..*len as u32).map(|at| (at / 7) as u8).collect()).collect();
         let streams = Texts(texts.iter().map(|text| (text.clone(), plain(text))).collect(), AtomicUsize::new(0));
@@ -236,7 +229,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(contents.streams.1.load(Ordering::Relaxed), 4 + 4 + 1);
+        assert_eq!(contents.streams.1.load(Ordering::Relaxed), texts.len());
     }
 
     #[test]

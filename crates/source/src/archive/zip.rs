@@ -29,4 +29,5 @@ mod extra;
 mod method;
 pub(crate) mod record;
 mod scan;
+mod short_member;
 pub(crate) mod source;

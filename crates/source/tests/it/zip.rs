@@ -289,10 +289,32 @@ fn contents_that_are_not_what_the_archive_says_are_errors() {
                 let name = str::from_utf8(&entry.name).unwrap();
                 let id = tree.find([name.as_bytes()]).unwrap();
                 let mut all = vec![0; plain.len()];
-                let read = tree.open(id).map_err(|error| error.to_string());
-                let read = read.and_then(|mut c| c.read_exact_at(&mut all, 0).map_err(|error| error.to_string()));
-                assert!(read.is_err(), "{name}");
+                let is_read = tree.open(id).is_ok_and(|mut content| content.read_exact_at(&mut all, 0).is_ok());
+                assert!(!is_read, "{name}");
             }
+        }
+    }
+}
+
+#[test]
+fn parts_of_contents_are_read_and_verified() {
+    let dir = TempDir::new("zip").unwrap();
+    let plain: Vec<u8> = (0..100_000_u32).map(|at| (at / 9) as u8).collect();
+    for entry in by_all_methods(&plain) {
+        let (name, wrong) = (entry.name.clone(), Entry { crc: entry.crc ^ 1, ..entry.clone() });
+        let good = tree(&dir, &[entry]);
+        let mut content = good.open(good.find([&name[..]]).unwrap()).unwrap();
+        for range in [10..20, 0..plain.len(), 99_999..100_000, 100_000..100_000] {
+            let mut part = vec![0; range.len()];
+            content.read_exact_at(&mut part, range.start as u64).unwrap();
+            assert!(part == plain[range.clone()], "{range:?}");
+        }
+        assert!(content.read_exact_at(&mut [0], 100_000).is_err());
+        let wrong = tree(&dir, &[wrong]);
+        let mut content = wrong.open(wrong.find([&name[..]]).unwrap()).unwrap();
+        for _ in 0..2 {
+            let told = content.read_exact_at(&mut [0], 10).unwrap_err().to_string();
+            assert!(told.contains("CRC-32"), "{told}");
         }
     }
 }
@@ -330,7 +352,7 @@ fn damage_is_an_error_or_other_contents_but_no_panic() {
         if let Ok(scan) = scan_with(&zip_file(&dir, bytes), &options) {
             for (id, node) in scan.tree.nodes() {
                 if matches!(node.kind, Kind::File { .. }) {
-                    drop(scan.tree.open(id));
+                    let _ = scan.tree.open(id).map(|mut content| content.read_exact_at(&mut [0], 3));
                 }
             }
         }

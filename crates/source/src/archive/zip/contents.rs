@@ -3,28 +3,16 @@
 use flate2::Crc;
 use kiln_read::ReadAt;
 use kiln_tree::{Content, ContentError, ContentId, PlainContents, Version};
-use rawzip::RangeReader;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::method::Method;
-use super::record::PackedData;
-use crate::archive::decoded::{DecodedContents, IN_MEMORY_MAX_LEN, Plain, Streams, wrong_crc};
-use crate::in_memory::InMemory;
+use super::record::{PackedData, at_byte};
+use super::short_member::{self, ShortMember};
+use crate::archive::decoded::{DecodedContents, Plain, Streams, wrong_crc};
 use crate::input::spool::SpoolPlace;
-
-impl PackedData {
-    /// Returns a decoder at the start of the plain text.
-    ///
-    /// # Errors
-    /// A decoder that cannot be created; errors of the archive.
-    pub(super) fn decoder(&self, bytes: &Bytes) -> io::Result<Box<dyn Read + Send>> {
-        let packed = RangeReader::new(bytes.clone(), self.stored.clone());
-        self.method.decoder(Box::new(packed), self.plain.len)
-    }
-}
 
 /// Data of members, by content id.
 struct PackedFiles {
@@ -49,10 +37,7 @@ impl Streams for PackedFiles {
 /// Contents of an archive.
 pub(super) struct ZipContents {
     bytes: Bytes,
-    /// Range and checksum of each uncompressed member, by content id.
-    stored: Vec<Option<(Range<u64>, u32)>>,
-    /// Offset of each member's data, in bytes.
-    starts: Vec<u64>,
+    files: Arc<[PackedData]>,
     decoded: DecodedContents<PackedFiles>,
 }
 
@@ -60,50 +45,32 @@ impl ZipContents {
     /// Creates the contents `files` of the archive `bytes`, by content id. Long ones are decoded
     /// into `spool_place`.
     pub(super) fn new(bytes: Bytes, files: Arc<[PackedData]>, spool_place: &SpoolPlace) -> Self {
-        let in_place = |file: &PackedData| (file.stored.clone(), file.plain.crc);
-        let stored = files.iter().map(|file| (file.method == Method::Stored).then(|| in_place(file))).collect();
-        let starts = files.iter().map(|file| file.stored.start).collect();
-        let decoded = DecodedContents::new(PackedFiles { bytes: bytes.clone(), files }, spool_place.clone());
-        Self { bytes, stored, starts, decoded }
+        let streams = PackedFiles { bytes: bytes.clone(), files: Arc::clone(&files) };
+        Self { bytes, files, decoded: DecodedContents::new(streams, spool_place.clone()) }
     }
 }
 
 impl PlainContents for ZipContents {
     fn open_plain(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         let idx = id.0 as usize;
-        match &self.stored[idx] {
-            // Short ones are read whole, so that their CRC-32 is checked however they are read.
-            Some((range, crc)) if range.end - range.start <= IN_MEMORY_MAX_LEN => {
-                let text = read_whole(&*self.bytes.0, range, *crc).map_err(|error| at_byte(range.start, &error))?;
-                Ok(Box::new(InMemory(text)))
-            }
-            Some((range, crc)) => Ok(Box::new(StoredMember {
+        let PackedData { stored, method, plain } = &self.files[idx];
+        if plain.len <= short_member::MAX_LEN {
+            return Ok(Box::new(ShortMember::new(self.bytes.clone(), self.files[idx].clone())));
+        }
+        match method {
+            Method::Stored => Ok(Box::new(StoredMember {
                 bytes: Arc::clone(&self.bytes.0),
-                range: range.clone(),
-                expected: *crc,
+                range: stored.clone(),
+                expected: plain.crc,
                 crc: Crc::new(),
                 checked_len: 0,
             })),
-            None => self.decoded.open(idx).map_err(|error| at_byte(self.starts[idx], &error)),
+            _ => self.decoded.open(idx).map_err(|error| at_byte(stored.start, &error)),
         }
     }
 }
 
-/// Returns the bytes of an uncompressed member, whose CRC-32 is `expected`.
-fn read_whole(bytes: &dyn ReadAt, range: &Range<u64>, expected: u32) -> io::Result<Vec<u8>> {
-    let mut text = vec![0; (range.end - range.start) as usize];
-    bytes.read_exact_at(&mut text, range.start)?;
-    let mut crc = Crc::new();
-    crc.update(&text);
-    if crc.sum() == expected { Ok(text) } else { Err(wrong_crc(crc.sum(), expected)) }
-}
-
-/// Returns the error of a member whose data start at byte `start` of the archive.
-fn at_byte(start: u64, error: &io::Error) -> ContentError {
-    io::Error::new(error.kind(), format!("its data at byte {start} of the archive: {error}")).into()
-}
-
-/// An uncompressed member.
+/// A long uncompressed member.
 struct StoredMember {
     bytes: Arc<dyn ReadAt>,
     range: Range<u64>,

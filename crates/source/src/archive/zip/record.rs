@@ -1,14 +1,14 @@
 //! Parser of central directory records: metadata and location of a member.
 
 use kiln_format::inode::FileType;
-use kiln_tree::Metadata;
+use kiln_tree::{ContentError, Metadata};
 use rawzip::time::{UtcDateTime, ZipDateTimeKind};
-use rawzip::{CreatorSystem, ZipFileHeaderRecord};
+use rawzip::{CreatorSystem, RangeReader, ZipFileHeaderRecord};
 use std::borrow::Cow;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 
-use super::bytes::Archive;
+use super::bytes::{Archive, Bytes};
 use super::cp437::to_utf8;
 use super::extra::{owners, owners_are_in_the_local_header, unicode_path};
 use super::method::Method;
@@ -45,6 +45,15 @@ pub(crate) struct PackedData {
 impl PackedData {
     /// Length in bytes of [`PackedData::to_bytes`].
     pub(crate) const LEN: usize = 29;
+
+    /// Returns a decoder at the start of the plain text.
+    ///
+    /// # Errors
+    /// A decoder that cannot be created; errors of the archive.
+    pub(super) fn decoder(&self, bytes: &Bytes) -> io::Result<Box<dyn Read + Send>> {
+        let packed = RangeReader::new(bytes.clone(), self.stored.clone());
+        self.method.decoder(Box::new(packed), self.plain.len)
+    }
 
     /// Returns it as bytes: start, end, length, CRC-32, method.
     pub(crate) fn to_bytes(&self) -> [u8; Self::LEN] {
@@ -160,6 +169,11 @@ fn mtime(record: &ZipFileHeaderRecord<'_>) -> (i64, u32) {
             (utc.map_or(0, |utc| utc.to_unix()), 0)
         }
     }
+}
+
+/// Returns the error of a member whose data start at byte `start` of the archive.
+pub(super) fn at_byte(start: u64, error: &io::Error) -> ContentError {
+    io::Error::new(error.kind(), format!("its data at byte {start} of the archive: {error}")).into()
 }
 
 pub(super) fn invalid(reason: String) -> io::Error {
