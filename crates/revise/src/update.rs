@@ -74,6 +74,8 @@ pub struct Update<'a> {
 pub struct Added {
     /// Number of the generation.
     pub number: u32,
+    /// Number of the generation that has brought the tree, if it is shown again.
+    pub restored: Option<u32>,
     /// Number of appended bytes.
     pub appended_bytes: u64,
 }
@@ -187,8 +189,16 @@ impl<'a> Update<'a> {
         if number == last.number {
             return Err(refused("is the last one: its tree is what the image shows"));
         }
-        let found = self.generations.iter().find(|generation| generation.number == number);
-        let found = found.ok_or_else(|| refused("is not there: kiln log lists those that are"))?;
+        let find = |number| {
+            let found = self.generations.iter().find(|generation| generation.number == number);
+            found.ok_or_else(|| refused("is not there: kiln log lists those that are"))
+        };
+        // The generation that has brought the tree is named, however often it was restored since.
+        let number = find(number)?.restored.unwrap_or(number);
+        if last.restored == Some(number) {
+            return Err(refused("has the tree that the image shows already"));
+        }
+        let found = find(number)?;
         // Nothing leads back from a tree that cannot be opened: every update opens the last one.
         let options = ImageOptions::default().with_generation(Some(number));
         Image::open(self.target.source.clone(), Vec::new(), &options)
@@ -264,7 +274,7 @@ impl<'a> Update<'a> {
         };
         write_all_at(output, &sector, SUPERBLOCK_OFF).map_err(failed("write the superblock"))?;
         output.sync().map_err(failed(NEW_IS_IN_PLACE))?;
-        Ok((done, Added { number, appended_bytes: end - position }))
+        Ok((done, Added { number, restored, appended_bytes: end - position }))
     }
 }
 

@@ -64,8 +64,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     drop(update);
     let tree = changing.seal(Hashing { work: None, quiet: args.quiet, signals: &signals })?;
     if !args.quiet {
-        let (image, number) = (args.image.display(), added.number);
-        note(format_args!("{image}: generation {number} shows the tree of generation {to} again"));
+        let (image, number, shown) = (args.image.display(), added.number, added.restored.unwrap_or(to));
+        note(format_args!("{image}: generation {number} shows the tree of generation {shown} again"));
         if let Some(tree) = tree {
             tree.tell_all(&args.image);
         }

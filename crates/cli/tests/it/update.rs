@@ -239,6 +239,7 @@ fn generations_are_listed_and_mounted() {
     fails(&["ls", "--generation", "3", &image], 1, "generations 0 to 2");
     fails(&["rollback", "--generation", "2", &image], 1, "is the last one");
     fails(&["rollback", "--generation", "9", &image], 1, "is not there");
+    fails(&["rollback", "--generation", "0", &image], 1, "generation 0 has the tree that the image shows already");
     fails(&["mount", "--via", "kernel", "--generation", "1", &image, &src], 2, "the last generation only");
     let dir = scratch.path("mnt");
     fs::create_dir(&dir).unwrap();

@@ -3,7 +3,7 @@
 
 use super::deltas::{Proofs, go_through_a_patch};
 use crate::common::readers::{has_snapshot, open, tree_of};
-use crate::common::{Scratch, run, stderr, stdout};
+use crate::common::{Scratch, fails, json, run, stderr, stdout};
 use kiln_read::hotlist::{HotEntry, HotList};
 use kiln_tests::generator::{Editor, Times, WantedType};
 use kiln_tests::model;
@@ -213,7 +213,13 @@ impl Story {
         // There is no older tree if no update has changed anything.
         let Some(older) = (trees.len() as u64).checked_sub(1).filter(|&older| older > 0) else { return };
         let number = self.rng.below(older) as usize;
-        stdout(&["rollback", "--quiet", "--generation", &number.to_string(), image]);
+        let told = json(&stdout(&["log", "--json", image]));
+        let origin = |number: usize| told["generations"][number]["restored"].as_u64().unwrap_or(number as u64);
+        let arguments = ["rollback", "--quiet", "--generation", &number.to_string(), image];
+        if origin(number) == origin(trees.len() - 1) {
+            return fails(&arguments, 1, "has the tree that the image shows already");
+        }
+        stdout(&arguments);
         trees.push(trees[number].clone());
         has_snapshot(image, &trees[number], &format!("rollback to {number}"));
     }
