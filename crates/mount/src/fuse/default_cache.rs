@@ -8,11 +8,17 @@ const SHARE: u64 = 16;
 
 /// Returns a value for [`FuseOptions::cache_bytes`](crate::fuse::FuseOptions::cache_bytes) on this
 /// machine: a sixteenth of the memory, or of the limit of this process's control group, from 64 MiB
-/// to 1 GiB. Extents that many small files share are worth caching: if the files are read in random
-/// order, each extent is needed as often as it has files. The kernel has its own caches, too,
-/// without a limit.
+/// to 1 GiB, but no more than a quarter of the memory. Extents that many small files share are worth
+/// caching: if the files are read in random order, each extent is needed as often as it has files.
+/// The kernel has its own caches, too, without a limit.
 pub fn default_cache() -> u64 {
-    (available() / SHARE).clamp(64 * MIB, 1024 * MIB)
+    share_of(available())
+}
+
+fn share_of(memory: u64) -> u64 {
+    let cache = (memory / SHARE).clamp(64 * MIB, 1024 * MIB);
+    // Where neither limit nor memory can be read, `memory` is 0.
+    if memory == 0 { cache } else { cache.min(memory / 4) }
 }
 
 /// Returns the memory of the machine in bytes, or the limit of this process's control group if that
@@ -48,6 +54,8 @@ mod tests {
             limit("0::/no such group/at all"),
             fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok())
         );
-        assert!((64 * MIB..=1024 * MIB).contains(&default_cache()));
+        for (memory, cache) in [(0, 64), (32, 8), (200, 50), (512, 64), (4096, 256), (1 << 20, 1024)] {
+            assert_eq!(share_of(memory * MIB), cache * MIB, "{memory} MiB");
+        }
     }
 }
