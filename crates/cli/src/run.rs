@@ -5,6 +5,7 @@
 //! started when the keeper ends; and it ends when this process does, however that happens. The mounts belong to a mount
 //! namespace, and end with its last process.
 
+mod changes;
 mod keeper;
 pub mod namespaces;
 mod program;
@@ -102,6 +103,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     args.image.refuse_unfinished()?;
     args.image.require_devices()?;
     let view = View::new(args)?;
+    if let Some(Overlay::Directory(dir)) = &args.overlay {
+        changes::claim(dir, &args.image)?;
+    }
     let program = program::Program::new(args, &view);
     let is_user = namespaces::enter(args.share_pids)?;
     let mount = mount::Args {

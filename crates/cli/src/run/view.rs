@@ -18,6 +18,8 @@ use std::str::FromStr;
 
 /// Directories of the system that a root needs.
 const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
+/// Name of the directory of changed files, in the one of `--overlay`.
+pub const UPPER: &str = "upper";
 
 /// A file or a directory that is shown in the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,10 +109,7 @@ impl View {
                 attach(&tmpfs, &self.at).map_err(Failure::of_run("make a tmpfs for changes"))?;
                 Some(Upper::below(&self.at)?)
             }
-            Some(Overlay::Directory(dir)) => {
-                fs::create_dir_all(dir).map_err(file_error(dir, "make it"))?;
-                Some(Upper::below(dir)?)
-            }
+            Some(Overlay::Directory(dir)) => Some(Upper::below(dir)?),
         };
         Ok(Prepared { upper, binds, system })
     }
@@ -177,7 +176,7 @@ impl Upper {
             }
             .map_err(file_error(&path, "make it"))
         };
-        Ok(Self { dir: made("upper")?, work: made("work")? })
+        Ok(Self { dir: made(UPPER)?, work: made("work")? })
     }
 }
 
@@ -255,7 +254,8 @@ fn attach_to(mount: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
     Ok(move_mount(mount, "", target.as_fd(), "", flags)?)
 }
 
-fn file_error(path: &Path, action: &'static str) -> impl Fn(io::Error) -> Failure {
+/// Returns a failure about `path`.
+pub fn file_error(path: &Path, action: &'static str) -> impl Fn(io::Error) -> Failure {
     move |source| Failure::File { path: path.to_path_buf(), action, source }
 }
 

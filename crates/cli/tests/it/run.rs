@@ -179,6 +179,38 @@ fn an_image_can_be_written_to() {
     assert!(is_nothing_left(&at), "{:?}", left(&at));
 }
 
+#[test]
+fn changes_belong_to_one_image() {
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    let [at, changes, moved, other] = ["at", "changes", "moved", "other"].map(|name| scratch.path(name));
+    stdout(&["pack", "--quiet", &scratch.path("tree/dir"), &other]);
+    if !has_fuse() {
+        return skip("kiln run needs root, for its tests, and /dev/fuse");
+    }
+    let run = |image: &str, command: &[&str]| {
+        run(&[&["run", "--at", &at, "--overlay", &changes, image, "--"][..], command].concat())
+    };
+    // A directory without changes is anybody's.
+    for image in [&other, &image] {
+        let output = run(image, &["true"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    let new = format!("{at}/new");
+    assert_eq!(run(&image, &["touch", &new]).status.code(), Some(0));
+    let output = run(&other, &["ls", &new]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let record = format!("{changes}/image");
+    assert!(
+        stderr(&output).contains(&format!("another image than {other}: name another directory, or delete {record}"))
+    );
+    // The name of an image may change.
+    fs::rename(&image, &moved).unwrap();
+    assert_eq!(run(&moved, &["ls", &new]).status.code(), Some(0));
+    fs::remove_file(record).unwrap();
+    assert_eq!(run(&other, &["ls", &new]).status.code(), Some(0));
+}
+
 /// Copies `sh`, some programs, and all libraries that they need into a tree.
 fn system_tree(tree: &str) {
     for program in ["/bin/sh", "/bin/cat", "/bin/ls", "/bin/mkdir"] {
