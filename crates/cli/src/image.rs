@@ -160,21 +160,23 @@ impl ImageArgs {
     }
 
     fn open_path(&self, options: &ImageOptions) -> Result<Image, Failure> {
-        self.sources()?.open(options).map_err(|error| self.failure(error))
+        self.sources(None)?.open(options).map_err(|error| self.failure(error))
     }
 
-    /// Returns the sources of the image as [`ImageArgs::sources`] does, with the objects of composefs, for a server.
-    pub fn sources_with_objects(&self) -> Result<ImageSources, Failure> {
-        Ok(self.sources()?.with_objects(self.objects.open()?))
+    /// Returns the sources of the image as [`ImageArgs::sources`] does, with the objects of composefs, for a server
+    /// that keeps up to `cache_bytes` decoded.
+    pub fn sources_with_objects(&self, cache_bytes: u64) -> Result<ImageSources, Failure> {
+        Ok(self.sources(Some(cache_bytes))?.with_objects(self.objects.open()?))
     }
 
-    /// Returns the sources of the image: with a root hash, everything that is read of them is verified.
+    /// Returns the sources of the image: with a root hash, everything that is read of them is verified. A source of
+    /// another kind keeps up to `cache_bytes` decoded.
     ///
     /// # Errors
     /// Another number of root hashes than the image and its devices need.
-    fn sources(&self) -> Result<ImageSources, Failure> {
+    fn sources(&self, cache_bytes: Option<u64>) -> Result<ImageSources, Failure> {
         if self.is_view()? {
-            return view::open(&self.image, self.index.as_deref());
+            return view::open(&self.image, self.index.as_deref(), cache_bytes);
         }
         if self.index.is_some() {
             let image = self.image.display();

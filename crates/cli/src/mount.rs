@@ -335,8 +335,8 @@ fn serve(args: &Args, list: MountOptions, preload: Option<HotList>) -> Result<Ex
     let notes = if args.quiet { Notes::LeftOut } else { Notes::Logged };
     log::start(log_target(args)?, notes, &args.image.image);
     let signals = Signals::catch()?;
-    let sources = args.image.sources_with_objects()?;
     let options = fuse_options(args, &list, preload)?;
+    let sources = args.image.sources_with_objects(options.cache_bytes)?;
     let stop = signals.pipe()?;
     let mut on_ready = || match ready.take() {
         Some(ready) => ready.report(),

@@ -36,16 +36,16 @@ pub fn kind(path: &Path) -> Result<Option<&'static str>, Failure> {
 }
 
 /// Returns an image of a source, whose contents stay where they are. What is found out about an archive is kept in the
-/// file `index`, or read there.
+/// file `index`, or read there. `cache_bytes` is that of [`SourceOptions`].
 ///
 /// # Errors
 /// A source that cannot be read; an index that cannot be kept.
-pub fn open(path: &Path, index: Option<&Path>) -> Result<ImageSources, Failure> {
+pub fn open(path: &Path, index: Option<&Path>, cache_bytes: Option<u64>) -> Result<ImageSources, Failure> {
     // A signal ends the process: nothing is left of what is in memory and in files without names.
     static NEVER: AtomicBool = AtomicBool::new(false);
     // Of an image for several platforms, the one for this machine is meant.
     let image = ImageChoice { preferred: Some(host_platform()), ..ImageChoice::default() };
-    let source_options = SourceOptions { image, ..SourceOptions::default() };
+    let source_options = SourceOptions { image, cache_bytes, ..SourceOptions::default() };
     let source: Box<dyn Source> = match looks_like_layout(path) {
         true => Box::new(OciSource::open(path, &source_options).map_err(failed)?),
         false => kiln_source::open(path, &source_options).map_err(failed)?,

@@ -89,7 +89,7 @@ impl Keeper {
         }
         kiln_mount::return_freed_memory();
         let options = mount::fuse_options(&self.mount, &MountOptions::default(), None)?;
-        let sources = self.mount.image.sources_with_objects()?;
+        let sources = self.mount.image.sources_with_objects(options.cache_bytes)?;
         let (stop, _held) = io::pipe().map_err(Failure::of_run("make a pipe"))?;
         let mut waiting = Some(waiting);
         let mut on_ready = || {

@@ -46,6 +46,9 @@ pub struct SourceOptions {
     pub spool_dir: Option<PathBuf>,
     /// Maximum total length of spools.
     pub spool_limit: SpoolLimit,
+    /// Most bytes of decoded data that stay in memory between reads, of kinds whose files share compressed blocks:
+    /// SquashFS. 64 MiB by default, which is enough for files that are read in their order.
+    pub cache_bytes: Option<u64>,
     /// Directory with the contents of the files in a manifest.
     pub root_dir: Option<PathBuf>,
     /// Directories with the objects of composefs images and dumps.

@@ -185,6 +185,17 @@ fn files_are_read_at_any_offset_and_holes_are_known() {
 }
 
 #[test]
+fn contents_do_not_depend_on_the_memory_for_them() {
+    let image = fixture("zstd.squashfs");
+    let expected = of_tree(&scan(&image, 0).unwrap()).unwrap();
+    for cache_bytes in [0, 4096, 1 << 40] {
+        let options = SourceOptions { cache_bytes: Some(cache_bytes), ..SourceOptions::default() };
+        let scan = open(&image, &options).unwrap().scan(&ScanOptions::new(&GOING)).unwrap();
+        assert_same(&expected, &of_tree(&scan.tree).unwrap(), &format!("{cache_bytes} bytes"));
+    }
+}
+
+#[test]
 fn an_image_may_begin_anywhere_in_its_file() {
     let dir = TempDir::new("squashfs").unwrap();
     let inner = fs::read(fixture("zstd.squashfs")).unwrap();

@@ -10,8 +10,8 @@ use super::blocks::{Blocks, StoredBlock};
 use super::cache::Cache;
 use super::problem::{Problem, corrupt};
 
-/// Maximum length in bytes of decoded fragment blocks in memory.
-const FRAGMENTS_LEN: usize = 64 << 20;
+/// Maximum length in bytes of decoded fragment blocks in memory, unless another one is asked for.
+pub(super) const FRAGMENTS_LEN: u64 = 64 << 20;
 /// Maximum number of blocks per run returned by [`Content::next_data`].
 const RUN_MAX_COUNT: usize = 1024;
 
@@ -74,10 +74,12 @@ struct Shared {
 }
 
 impl ImageContents {
-    /// Creates the contents of `files` in an image with blocks of `block_len` bytes.
-    pub(super) fn new(blocks: Arc<Blocks>, block_len: u32, files: Files) -> Self {
+    /// Creates the contents of `files` in an image with blocks of `block_len` bytes. Fragment blocks of about
+    /// `fragments_len` bytes stay in memory.
+    pub(super) fn new(blocks: Arc<Blocks>, block_len: u32, files: Files, fragments_len: u64) -> Self {
+        let count = usize::try_from(fragments_len / u64::from(block_len)).unwrap_or(usize::MAX);
         let block_len = block_len as usize;
-        let fragments = Mutex::new(Cache::new(FRAGMENTS_LEN / block_len));
+        let fragments = Mutex::new(Cache::new(count));
         Self(Arc::new(Shared { blocks, block_len, files, fragments }))
     }
 }

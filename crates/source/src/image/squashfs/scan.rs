@@ -21,7 +21,7 @@ use crate::error::{SourceError, Unreadable};
 use crate::limit::MemoryLimit;
 use crate::source::{Scan, ScanOptions};
 
-/// Scans an image. Error messages name it `path`.
+/// Scans an image. Error messages name it `path`. Its contents keep fragment blocks of about `fragments_len` bytes.
 ///
 /// # Errors
 /// The first unreadable directory, inode or attribute, with its path, unless the scan keeps going;
@@ -30,6 +30,7 @@ pub(super) fn scan(
     blocks: &Arc<Blocks>,
     superblock: &Superblock,
     path: &Path,
+    fragments_len: u64,
     options: &ScanOptions<'_>,
 ) -> Result<Scan, Problem> {
     let metadata = Metadata::new(Arc::clone(blocks));
@@ -40,7 +41,7 @@ pub(super) fn scan(
         scanner.directory(dir, &check_stop)?;
         next = scanner.pending.pop();
     }
-    let contents = ImageContents::new(Arc::clone(blocks), superblock.block_len, scanner.files);
+    let contents = ImageContents::new(Arc::clone(blocks), superblock.block_len, scanner.files, fragments_len);
     let tree = scanner.builder.finish(Box::new(contents))?;
     Ok(Scan { skipped: scanner.left_out.into_list(), ..Scan::from(tree) })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::codec::Compressor;
+use super::contents::FRAGMENTS_LEN;
 use super::problem::Problem;
 use super::scan::scan;
 use super::superblock::{LEN, MAGIC_BIG, MAGIC_LITTLE, Refusal, Superblock, u16_le, u32_le};
@@ -26,11 +27,14 @@ struct SquashfsSource {
     path: PathBuf,
     superblock: Superblock,
     blocks: Arc<Blocks>,
+    /// Most bytes of decoded fragment blocks in memory.
+    fragments_len: u64,
 }
 
 impl SquashfsSource {
     fn open(candidate: Candidate<'_>) -> Result<Self, SourceError> {
         let path = candidate.path().to_owned();
+        let fragments_len = candidate.options().cache_bytes.unwrap_or(FRAGMENTS_LEN);
         let head = candidate.head()[..candidate.head().len().min(LEN)].to_vec();
         let bytes = candidate.into_bytes()?;
         let len = bytes.len().map_err(|source| Unreadable { path: path.clone(), source })?;
@@ -41,7 +45,7 @@ impl SquashfsSource {
         };
         let blocks = Arc::new(Blocks::new(bytes, superblock.bytes_used, superblock.compressor));
         match check_options(&blocks, &superblock) {
-            Ok(None) => Ok(Self { path, superblock, blocks }),
+            Ok(None) => Ok(Self { path, superblock, blocks, fragments_len }),
             Ok(Some(reason)) => Err(SourceError::Unsupported { path, reason }),
             Err(problem) => Err(problem.of_image(&path)),
         }
@@ -69,7 +73,7 @@ impl Source for SquashfsSource {
 
     /// Reads the image. An inode with several names is one node.
     fn read(&self, options: &ScanOptions<'_>) -> Result<SourceEntries, SourceError> {
-        match scan(&self.blocks, &self.superblock, &self.path, options) {
+        match scan(&self.blocks, &self.superblock, &self.path, self.fragments_len, options) {
             Ok(scan) => Ok(SourceEntries::Everything(scan)),
             Err(problem) => Err(problem.of_image(&self.path)),
         }
