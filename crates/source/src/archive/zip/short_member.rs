@@ -40,25 +40,20 @@ impl ShortMember {
         let PackedData { stored, method, plain } = &self.data;
         match method {
             Method::Stored if stored.end - stored.start != plain.len => {
-                return Err(invalid(format!("its range is not {} bytes long", plain.len)));
+                Err(invalid(format!("its range is not {} bytes long", plain.len)))
             }
             Method::Stored => {
                 self.bytes.0.read_exact_at(buf, stored.start)?;
                 let found = crc_of(buf);
-                return if found == plain.crc { Ok(()) } else { Err(wrong_crc(found, plain.crc)) };
+                if found == plain.crc { Ok(()) } else { Err(wrong_crc(found, plain.crc)) }
             }
-            Method::Deflate if stored.end - stored.start <= MAX_LEN => {
-                if self.inflate(buf)? {
-                    return Ok(());
-                }
-            }
-            _ => {}
+            Method::Deflate if stored.end - stored.start <= MAX_LEN && self.inflate(buf)? => Ok(()),
+            // The reader of streams also tells what is wrong.
+            _ => plain.decode(&mut *self.data.decoder(&self.bytes)?, |piece, off| {
+                buf[off as usize..][..piece.len()].copy_from_slice(piece);
+                Ok(())
+            }),
         }
-        // The reader of streams also tells what is wrong.
-        plain.decode(&mut *self.data.decoder(&self.bytes)?, |piece, off| {
-            buf[off as usize..][..piece.len()].copy_from_slice(piece);
-            Ok(())
-        })
     }
 
     /// Decodes deflate in one go, which is faster than as a stream. Returns false if the text is not what the archive
