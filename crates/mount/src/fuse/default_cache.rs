@@ -54,6 +54,7 @@ mod tests {
             limit("0::/no such group/at all"),
             fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok())
         );
+        assert!((64 * MIB..=1024 * MIB).contains(&default_cache()));
         for (memory, cache) in [(0, 64), (32, 8), (200, 50), (512, 64), (4096, 256), (1 << 20, 1024)] {
             assert_eq!(share_of(memory * MIB), cache * MIB, "{memory} MiB");
         }

@@ -118,6 +118,11 @@ impl<S: Streams> DecodedContents<S> {
         Self { streams, place, spool: OnceLock::new(), spool_end: AtomicU64::new(0), decoded }
     }
 
+    /// Returns the streams.
+    pub(crate) fn streams(&self) -> &S {
+        &self.streams
+    }
+
     /// Opens the plain text of stream `idx`.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Zip archives as sources, written here and by other programs.
 
+mod writer;
+
 use crate::common::GOING;
 use kiln_source::{Scan, ScanOptions, SourceError, SourceOptions, open};
 use kiln_tests::rng::Rng;
@@ -8,94 +10,10 @@ use kiln_tests::temp::TempDir;
 use kiln_tests::{rounds, without};
 use kiln_tree::{Kind, Tree};
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Made by Unix, version 3.0 of the format.
-const UNIX: u16 = 3 << 8 | 30;
-/// 2020-02-29 12:34:56 in MS-DOS format: time, date.
-const DOS_TIME: [u16; 2] = [12 << 11 | 34 << 5 | 28, 40 << 9 | 2 << 5 | 29];
-const DOS_TIME_AS_UTC: i64 = 1_582_979_696;
-
-/// A member to write.
-#[derive(Clone)]
-struct Entry {
-    name: Vec<u8>,
-    made_by: u16,
-    attributes: u32,
-    flags: u16,
-    method: u16,
-    packed: Vec<u8>,
-    len: u32,
-    crc: u32,
-    local_extra: Vec<u8>,
-    central_extra: Vec<u8>,
-    /// Index of a member at whose position this one is placed.
-    shares: Option<usize>,
-}
-
-fn entry(name: &str, mode: u32, plain: &[u8]) -> Entry {
-    Entry {
-        name: name.into(),
-        made_by: UNIX,
-        attributes: mode << 16,
-        flags: 0,
-        method: 0,
-        packed: plain.into(),
-        len: plain.len() as u32,
-        crc: crc(plain),
-        local_extra: Vec::new(),
-        central_extra: Vec::new(),
-        shares: None,
-    }
-}
-
-fn packed(name: &str, method: u16, plain: &[u8], packed: Vec<u8>) -> Entry {
-    Entry { method, packed, ..entry(name, 0o100640, plain) }
-}
-
-fn extra(id: u16, data: &[u8]) -> Vec<u8> {
-    [&id.to_le_bytes(), &(data.len() as u16).to_le_bytes(), data].concat()
-}
-
-fn crc(bytes: &[u8]) -> u32 {
-    let mut crc = flate2::Crc::new();
-    crc.update(bytes);
-    crc.sum()
-}
-
-fn write_zip(entries: &[Entry]) -> Vec<u8> {
-    let (mut zip, mut directory, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
-    let put = |to: &mut Vec<u8>, halves: &[u16]| to.extend(halves.iter().flat_map(|half| half.to_le_bytes()));
-    for e in entries {
-        let off = e.shares.map_or(zip.len() as u32, |idx| offsets[idx]);
-        offsets.push(off);
-        let mut common = Vec::new();
-        put(&mut common, &[e.flags, e.method, DOS_TIME[0], DOS_TIME[1]]);
-        common.extend([e.crc, e.packed.len() as u32, e.len].iter().flat_map(|word| word.to_le_bytes()));
-        if e.shares.is_none() {
-            zip.extend(b"PK\x03\x04\x14\x00");
-            zip.extend(&common);
-            put(&mut zip, &[e.name.len() as u16, e.local_extra.len() as u16]);
-            zip.extend([&e.name[..], &e.local_extra, &e.packed].concat());
-        }
-        directory.extend(b"PK\x01\x02");
-        put(&mut directory, &[e.made_by, 20]);
-        directory.extend(&common);
-        put(&mut directory, &[e.name.len() as u16, e.central_extra.len() as u16, 0, 0, 0]);
-        directory.extend([e.attributes, off].iter().flat_map(|word| word.to_le_bytes()));
-        directory.extend([&e.name[..], &e.central_extra].concat());
-    }
-    let (count, off) = (entries.len() as u16, zip.len() as u32);
-    zip.extend(&directory);
-    zip.extend(b"PK\x05\x06");
-    put(&mut zip, &[0, 0, count, count]);
-    zip.extend([directory.len() as u32, off].iter().flat_map(|word| word.to_le_bytes()));
-    put(&mut zip, &[0]);
-    zip
-}
+use writer::{DOS_TIME_AS_UTC, Entry, by_all_methods, crc, deflate, entry, extra, packed, write_zip};
 
 fn scan_with(path: &Path, options: &ScanOptions<'_>) -> Result<Scan, SourceError> {
     open(path, &SourceOptions::default())?.scan(options)
@@ -125,49 +43,6 @@ fn contents(tree: &Tree, path: &str) -> Result<Vec<u8>, String> {
     content.read_exact_at(back, len / 2).map_err(|error| error.to_string())?;
     content.read_exact_at(front, 0).map_err(|error| error.to_string())?;
     Ok(buf)
-}
-
-fn lzma(plain: &[u8], stream: liblzma::stream::Stream) -> Vec<u8> {
-    let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
-    encoder.write_all(plain).unwrap();
-    encoder.finish().unwrap()
-}
-
-/// Compresses with zip's LZMA format. The .lzma encoder ends with a marker.
-fn zip_lzma(plain: &[u8]) -> Vec<u8> {
-    let options = liblzma::stream::LzmaOptions::new_preset(1).unwrap();
-    let alone = lzma(plain, liblzma::stream::Stream::new_lzma_encoder(&options).unwrap());
-    [&[9, 20, 5, 0][..], &alone[..5], &alone[13..]].concat()
-}
-
-fn xz(plain: &[u8]) -> Vec<u8> {
-    lzma(plain, liblzma::stream::Stream::new_easy_encoder(1, liblzma::stream::Check::Crc32).unwrap())
-}
-
-fn deflate(plain: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(plain).unwrap();
-    encoder.finish().unwrap()
-}
-
-fn bzip2(plain: &[u8]) -> Vec<u8> {
-    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
-    encoder.write_all(plain).unwrap();
-    encoder.finish().unwrap()
-}
-
-/// Returns members for each supported method.
-fn by_all_methods(plain: &[u8]) -> Vec<Entry> {
-    let marked = Entry { flags: 2, ..packed("lzma-marked", 14, plain, zip_lzma(plain)) };
-    vec![
-        entry("stored", 0o100644, plain),
-        packed("deflate", 8, plain, deflate(plain)),
-        packed("bzip2", 12, plain, bzip2(plain)),
-        packed("lzma", 14, plain, zip_lzma(plain)),
-        marked,
-        packed("zstd", 93, plain, zstd::encode_all(plain, 1).unwrap()),
-        packed("xz", 95, plain, xz(plain)),
-    ]
 }
 
 #[test]

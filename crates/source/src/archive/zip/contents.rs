@@ -35,37 +35,33 @@ impl Streams for PackedFiles {
 }
 
 /// Contents of an archive.
-pub(super) struct ZipContents {
-    bytes: Bytes,
-    files: Arc<[PackedData]>,
-    decoded: DecodedContents<PackedFiles>,
-}
+pub(super) struct ZipContents(DecodedContents<PackedFiles>);
 
 impl ZipContents {
     /// Creates the contents `files` of the archive `bytes`, by content id. Long ones are decoded
     /// into `spool_place`.
     pub(super) fn new(bytes: Bytes, files: Arc<[PackedData]>, spool_place: &SpoolPlace) -> Self {
-        let streams = PackedFiles { bytes: bytes.clone(), files: Arc::clone(&files) };
-        Self { bytes, files, decoded: DecodedContents::new(streams, spool_place.clone()) }
+        Self(DecodedContents::new(PackedFiles { bytes, files }, spool_place.clone()))
     }
 }
 
 impl PlainContents for ZipContents {
     fn open_plain(&self, id: ContentId, _: &[u8], _: Version) -> Result<Box<dyn Content>, ContentError> {
         let idx = id.0 as usize;
-        let PackedData { stored, method, plain } = &self.files[idx];
+        let PackedFiles { bytes, files } = self.0.streams();
+        let data @ PackedData { stored, method, plain } = &files[idx];
         if plain.len <= short_member::MAX_LEN {
-            return Ok(Box::new(ShortMember::new(self.bytes.clone(), self.files[idx].clone())));
+            return Ok(Box::new(ShortMember::new(bytes.clone(), data.clone())));
         }
         match method {
             Method::Stored => Ok(Box::new(StoredMember {
-                bytes: Arc::clone(&self.bytes.0),
+                bytes: Arc::clone(&bytes.0),
                 range: stored.clone(),
                 expected: plain.crc,
                 crc: Crc::new(),
                 checked_len: 0,
             })),
-            _ => self.decoded.open(idx).map_err(|error| at_byte(stored.start, &error)),
+            _ => self.0.open(idx).map_err(|error| at_byte(stored.start, &error)),
         }
     }
 }
